@@ -1,4 +1,4 @@
-"""The native core in tests: without a compiler they are skipped, with one it must be there."""
+"""Tests of the native core are skipped if there is no compiler; with one the core must have been built."""
 
 from __future__ import annotations
 

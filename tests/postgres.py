@@ -1,7 +1,7 @@
-"""A private PostgreSQL server for one test module: on a Unix socket, with a password, killed and started at will.
+"""A private PostgreSQL server for one test module, on a Unix socket and with a password.
 
-Found where Debian puts it or on the PATH; where there is none, apt-get is asked for one if this is root. Tests are
-skipped, with the reason, where neither works.
+The programs are searched for on the PATH and where Debian installs them. Without them they are installed with apt-get
+if the tests run as root; otherwise the tests are skipped with the reason.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ import pytest
 
 USER, PASSWORD = "trainer", "not-to-be-seen-7391"
 _START_S = 60
-_PLACES = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/usr/local/pgsql/bin")
+_DIRECTORIES = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/usr/local/pgsql/bin")
 
 
-def _programs() -> Path | None:
-    found = _found()
-    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
+def _find_or_install_programs() -> Path | None:
+    directory = _find_programs()
+    if directory is None and os.geteuid() == 0 and shutil.which("apt-get"):
         command = ["apt-get", "install", "--yes", "--no-install-recommends", "postgresql"]
         subprocess.run(command, capture_output=True, check=False, timeout=280)
-        found = _found()
-    return found
+        directory = _find_programs()
+    return directory
 
 
-def _found() -> Path | None:
-    found = shutil.which("initdb")
-    if found:
-        return Path(found).resolve().parent
-    places = [place for pattern in _PLACES for place in sorted(Path("/").glob(pattern[1:]))]
-    return next((place for place in reversed(places) if (place / "initdb").exists()), None)
+def _find_programs() -> Path | None:
+    initdb = shutil.which("initdb")
+    if initdb:
+        return Path(initdb).resolve().parent
+    directories = [directory for pattern in _DIRECTORIES for directory in sorted(Path("/").glob(pattern[1:]))]
+    return next((directory for directory in reversed(directories) if (directory / "initdb").exists()), None)
 
 
 class PostgresServer:
-    """`start` and `kill` it as often as wanted; its data stays until the end."""
+    """A server that tests `start` and `kill` repeatedly. Its data is kept until `end`."""
 
     def __init__(self, programs: Path, directory: Path, as_user: list[str]) -> None:
         self._programs = programs
@@ -54,17 +54,28 @@ class PostgresServer:
     def execute(self, *statements: str) -> None:
         import psycopg
 
-        given: dict[str, Any] = {"host": str(self.directory), "user": USER, "password": PASSWORD, "dbname": "postgres"}
-        with psycopg.connect(**given, autocommit=True) as connection:
+        parameters: dict[str, Any] = {
+            "host": str(self.directory),
+            "user": USER,
+            "password": PASSWORD,
+            "dbname": "postgres",
+        }
+        with psycopg.connect(**parameters, autocommit=True) as connection:
             for statement in statements:
                 connection.execute(statement.encode())
 
-    def make(self) -> None:
-        words = self.directory / "password"
-        words.write_text(PASSWORD)
+    def create(self) -> None:
+        password_file = self.directory / "password"
+        password_file.write_text(PASSWORD)
         if self._as_user:
-            shutil.chown(words, "postgres")
-        options = ["--auth=scram-sha-256", f"--username={USER}", f"--pwfile={words}", "--no-sync", "--encoding=UTF8"]
+            shutil.chown(password_file, "postgres")
+        options = [
+            "--auth=scram-sha-256",
+            f"--username={USER}",
+            f"--pwfile={password_file}",
+            "--no-sync",
+            "--encoding=UTF8",
+        ]
         self._run("initdb", "-D", str(self.directory / "data"), *options)
         self.start()
 
@@ -76,7 +87,7 @@ class PostgresServer:
         )  # fmt: skip
 
     def kill(self) -> None:
-        """At once, as if the machine were gone."""
+        """Ends the server immediately, as a crash does; `start` recovers."""
         self._run("pg_ctl", "stop", "-w", "-m", "immediate", "-D", str(self.directory / "data"))
 
     def end(self) -> None:
@@ -94,14 +105,14 @@ class PostgresServer:
 
 @contextmanager
 def server() -> Iterator[PostgresServer]:
-    """A server of its own, or a skip with the reason."""
+    """Runs a new server until the block ends; skips the test with the reason if that is impossible."""
     pytest.importorskip("psycopg")
-    programs = _programs()
+    programs = _find_or_install_programs()
     if programs is None:
         pytest.skip("no PostgreSQL server here, and none could be installed: apt-get install postgresql")
     directory = Path(tempfile.mkdtemp(prefix="elasticdl-postgres-"))
     as_user: list[str] = []
-    if os.geteuid() == 0:  # which initdb refuses
+    if os.geteuid() == 0:  # initdb refuses to run as root
         try:
             shutil.chown(directory, "postgres", "postgres")
         except LookupError:
@@ -110,10 +121,10 @@ def server() -> Iterator[PostgresServer]:
             pytest.skip("PostgreSQL refuses root, and there is no setpriv")
         as_user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
     directory.chmod(0o755)
-    made = PostgresServer(programs, directory, as_user)
+    postgres = PostgresServer(programs, directory, as_user)
     try:
-        made.make()
-        yield made
+        postgres.create()
+        yield postgres
     finally:
-        made.end()
+        postgres.end()
         shutil.rmtree(directory, ignore_errors=True)

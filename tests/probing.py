@@ -1,4 +1,4 @@
-"""Asking a process of this machine over HTTP, as a kubelet does."""
+"""HTTP requests to a process of this machine, such as a kubelet's probes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import urllib.error
 import urllib.request
 
 
-def ask(port: int, path: str, timeout_s: float) -> tuple[int, str]:
-    """Status and text, whatever the status. OSError where nobody answers."""
+def http_get(port: int, path: str, timeout_s: float) -> tuple[int, str]:
+    """Returns the status and the text, also of an error. Raises OSError if nothing listens."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=timeout_s) as answer:
             return answer.status, answer.read().decode().strip()

@@ -1,4 +1,4 @@
-"""The number of examples of properties that are dearer, or need more examples, than most."""
+"""The number of examples of properties that are slow, or need many examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An S3 server of our own (moto, a process), and a proxy before it that can be told to fail."""
+"""An S3 server (moto, in its own process), and a proxy in front of it that can be made to fail."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ANSWERS = {
     500: ("InternalError", "We encountered an internal error. Please try again."),
     503: ("SlowDown", "Please reduce your request rate."),
 }
-Rule = Callable[[str, str], int]  # (method, path) -> the status to fail with; 0: let it pass
+Rule = Callable[[str, str], int]  # (method, path) -> the status to fail with; 0 lets the request pass
 
 
 def pass_all(method: str, path: str) -> int:
@@ -31,7 +31,7 @@ def pass_all(method: str, path: str) -> int:
 
 
 class S3Server:
-    """A running server: its address, and the environment that leads s3fs to it."""
+    """A running server: its address, and the environment variables with which s3fs uses it."""
 
     def __init__(self, host: str, port: int) -> None:
         self.host, self.port = host, port
@@ -45,7 +45,7 @@ class S3Server:
         return environ_of(self.endpoint)
 
     def admit(self, user: str, policy: Mapping[str, Any]) -> dict[str, str]:
-        """Make a user who may do what the policy says; the user's credentials, as variables. See `lock`."""
+        """Creates a user with this policy. Returns the user's credentials as environment variables. See `lock`."""
         import botocore.session
 
         anybody = {"aws_access_key_id": "anybody", "aws_secret_access_key": "anything"}
@@ -57,11 +57,11 @@ class S3Server:
         return {"AWS_ACCESS_KEY_ID": key["AccessKeyId"], "AWS_SECRET_ACCESS_KEY": key["SecretAccessKey"]}
 
     def lock(self) -> None:
-        """From here on every request needs the signature of an admitted user, and is judged by the user's policy."""
+        """From now on every request must be signed by an admitted user, and the user's policy is applied."""
         assert self.request("POST", "/moto-api/reset-auth", b"0")[0] == 200
 
     def request(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
-        """One plain request; moto asks for no signature."""
+        """Sends one unsigned request, which moto accepts."""
         connection = http.client.HTTPConnection(self.host, self.port, timeout=10)
         try:
             connection.request(method, path, body, {"Host": "s3.amazonaws.com"})
@@ -85,21 +85,21 @@ def environ_of(endpoint: str) -> dict[str, str]:
 
 @contextmanager
 def serve_s3(log: Path, host: str = "127.0.0.1") -> Iterator[S3Server]:
-    """A server with one empty bucket, at an address of this machine, ended with the block."""
+    """Runs a server with one empty bucket at an address of this machine until the block ends."""
     with socket.create_server((host, 0)) as taken:
         port = int(taken.getsockname()[1])
     argv = [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", host, "-p", str(port)]
     with log.open("wb") as output, subprocess.Popen(argv, stdout=output, stderr=output) as process:
         try:
             server = S3Server(host, port)
-            until("an answer of the S3 server", lambda: _answers(server, process), tell=log.read_text)
+            until("a reply of the S3 server", lambda: _has_replied(server, process), tell=log.read_text)
             assert server.request("PUT", f"/{BUCKET}")[0] == 200
             yield server
         finally:
             process.kill()
 
 
-def _answers(server: S3Server, process: subprocess.Popen[bytes]) -> bool:
+def _has_replied(server: S3Server, process: subprocess.Popen[bytes]) -> bool:
     assert process.poll() is None, "the S3 server ended"
     try:
         return server.request("GET", "/")[0] == 200
@@ -108,11 +108,11 @@ def _answers(server: S3Server, process: subprocess.Popen[bytes]) -> bool:
 
 
 class Proxy:
-    """Passes requests on to a server, but for those that `rule` fails; keeps what was asked."""
+    """Passes requests on to a server, except those that `rule` fails, and records all of them in `requests`."""
 
     def __init__(self, server: S3Server) -> None:
         self.rule: Rule = pass_all
-        self.asked: list[tuple[str, str]] = []
+        self.requests: list[tuple[str, str]] = []
         proxy = self
 
         class Pages(BaseHTTPRequestHandler):
@@ -120,7 +120,7 @@ class Proxy:
 
             def _pass(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                proxy.asked.append((self.command, self.path))
+                proxy.requests.append((self.command, self.path))
                 status = proxy.rule(self.command, self.path)
                 if status:
                     code, message = ANSWERS[status]
@@ -147,7 +147,7 @@ class Proxy:
                     self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 if self.command != "HEAD":
-                    with suppress(ConnectionError):  # the client asked for a range, and had enough
+                    with suppress(ConnectionError):  # the client closed the connection after the range it needed
                         self.wfile.write(content)
 
             def do_GET(self) -> None:
@@ -166,7 +166,7 @@ class Proxy:
                 self._pass()
 
             def log_message(self, format: str, *args: Any) -> None:
-                """Says nothing."""
+                """Logs nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
         self._server.daemon_threads = True

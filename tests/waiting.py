@@ -1,4 +1,4 @@
-"""Waiting for what another process or thread does: the one place where tests look, and look again."""
+"""Waiting for another process or thread by polling; all tests that poll do it here."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-LOOK_S = 0.03
+POLL_S = 0.03
 
 
-def until(what: str, ask: Callable[[], T], timeout_s: float = 60.0, *, tell: Callable[[], object] = str) -> T:
-    """The first answer that is true; asked again and again. `tell` says more where it never is."""
+def until(condition: str, poll: Callable[[], T], timeout_s: float = 60.0, *, tell: Callable[[], object] = str) -> T:
+    """Calls `poll` until it returns something true, and returns that. `tell` explains a timeout."""
     end = time.monotonic() + timeout_s
-    while not (answer := ask()):
-        assert time.monotonic() < end, f"{what}: not so within {timeout_s:g} s\n{tell()}"
-        time.sleep(LOOK_S)
+    while not (answer := poll()):
+        assert time.monotonic() < end, f"{condition}: not so within {timeout_s:g} s\n{tell()}"
+        time.sleep(POLL_S)
     return answer

@@ -87,7 +87,7 @@ class PodCampaign(Campaign):
 
 
 def _start(job: ElasticJob, strategy: Strategy) -> None:
-    checkpoint = {"every_steps": 20, "directory": str(job.place / "checkpoints")}
+    checkpoint = {"every_steps": 20, "directory": str(job.shared_directory / "checkpoints")}
     workers = {"replicas": 2, "min": 1, "max": MAX_WORKERS, "threads": 1, "failure_budget": 1000}
     if strategy is Strategy.PODS:
         plan = {"epochs": EPOCHS[Strategy.ALL_REDUCE], "global_batch_size": BATCH, "logical_ranks": LOGICAL_RANKS}

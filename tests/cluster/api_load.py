@@ -34,11 +34,11 @@ class ApiLoad:
 
     def by_whom(self) -> Counter[str]:
         """Of operator, masters and all others (Kubernetes's parts, kwok, kubectl)."""
-        found: Counter[str] = Counter()
+        requests: Counter[str] = Counter()
         for name, labels, value in self._figures():
             if name == _BY_WHOM:
-                found[self._whose(labels)] += value
-        return found
+                requests[self._whose(labels)] += value
+        return requests
 
     def refused(self) -> int:
         """Requests the server had no room for."""
@@ -58,12 +58,15 @@ class ApiLoad:
 @contextmanager
 def counted(kube: Kube, operator: str, namespace: str) -> Iterator[ApiLoad]:
     """With FlowSchemas for the operator, a user, and for all service accounts of `namespace`."""
-    place, _, name = operator.removeprefix("system:serviceaccount:").partition(":")
-    whom = {
-        OPERATOR: {"kind": "ServiceAccount", "serviceAccount": {"name": name, "namespace": place}},
+    operator_namespace, _, operator_name = operator.removeprefix("system:serviceaccount:").partition(":")
+    subjects = {
+        OPERATOR: {
+            "kind": "ServiceAccount",
+            "serviceAccount": {"name": operator_name, "namespace": operator_namespace},
+        },
         MASTERS: {"kind": "Group", "group": {"name": f"system:serviceaccounts:{namespace}"}},
     }
-    schemas = [_schema(_PREFIX + role, subject) for role, subject in whom.items()]
+    schemas = [_schema(_PREFIX + role, subject) for role, subject in subjects.items()]
     kube.kubectl("apply", "--filename=-", text=json.dumps({"apiVersion": "v1", "kind": "List", "items": schemas}))
     load, deadline = ApiLoad(kube), time.monotonic() + BEGIN_S
     try:
@@ -72,7 +75,7 @@ def counted(kube: Kube, operator: str, namespace: str) -> Iterator[ApiLoad]:
             time.sleep(0.5)
         yield load
     finally:
-        kube.kubectl("delete", "flowschemas", *(one["metadata"]["name"] for one in schemas), "--ignore-not-found")
+        kube.kubectl("delete", "flowschemas", *(schema["metadata"]["name"] for schema in schemas), "--ignore-not-found")
 
 
 def _schema(name: str, subject: dict[str, Any]) -> dict[str, Any]:

@@ -20,25 +20,25 @@ def kube() -> Iterator[Kube]:
         pytest.skip(reason)
     with ExitStack() as stack:
         try:
-            found = stack.enter_context(running())
+            cluster = stack.enter_context(running())
         except NotStarted as exc:
             if os.environ.get("ELASTICDL_CLUSTER") != "optional":
                 raise
             pytest.skip(str(exc))
-        yield found
+        yield cluster
 
 
 @pytest.fixture
 def named(kube: Kube, tmp_path: Path) -> Iterator[Named]:
     """A job by its name; it is deleted when the test is over, however that ended."""
-    made: list[ClusterJob] = []
+    jobs: list[ClusterJob] = []
 
     def make(name: str) -> ClusterJob:
-        made.append(ClusterJob(kube, name, tmp_path))
-        return made[-1]
+        jobs.append(ClusterJob(kube, name, tmp_path))
+        return jobs[-1]
 
     yield make
-    for job in made:
+    for job in jobs:
         job.delete()
 
 

@@ -66,8 +66,8 @@ class Crowd:
 
     def masters(self) -> dict[str, tuple[str, int]]:
         """Uid and restarts of the pod of each, by name."""
-        found, _ = self._api.list(POD, self.namespace, "elasticdl.org/role=master")
-        return {one["metadata"]["name"]: (one["metadata"]["uid"], _restarts(one.get("status", {}))) for one in found}
+        pods, _ = self._api.list(POD, self.namespace, "elasticdl.org/role=master")
+        return {pod["metadata"]["name"]: (pod["metadata"]["uid"], _restarts(pod.get("status", {}))) for pod in pods}
 
     def has_master(self, number: int) -> bool:
         return self._api.get(STATEFUL_SET, f"{self.name(number)}-master", self.namespace) is not None
@@ -75,16 +75,16 @@ class Crowd:
     def left(self, number: int) -> list[str]:
         """All there is of one job. (By its labels: to read the names of thousands is slow.)"""
         name = self.name(number)
-        found = [
-            f"{kind.kind} {one['metadata']['name']}"
+        names = [
+            f"{kind.kind} {resource['metadata']['name']}"
             for kind in _LABELLED
             for selector in (f"elasticdl.org/job={name}", f"elasticdl.org/journal={name}")
-            for one in self._api.list(kind, self.namespace, selector)[0]
+            for resource in self._api.list(kind, self.namespace, selector)[0]
         ]
         kinds = "services,secrets,serviceaccounts,roles,rolebindings,networkpolicies"
         here = (f"--namespace={self.namespace}", f"--selector=elasticdl.org/job={name}")
-        found += self._kube.kubectl("get", kinds, *here, "--output=name").split()
-        return found + (["ElasticJob"] if self._api.get(ELASTIC_JOB, name, self.namespace) else [])
+        names += self._kube.kubectl("get", kinds, *here, "--output=name").split()
+        return names + (["ElasticJob"] if self._api.get(ELASTIC_JOB, name, self.namespace) else [])
 
     def delete(self, number: int) -> None:
         self._api.delete(ELASTIC_JOB, self.name(number), self.namespace)
@@ -100,8 +100,8 @@ class Crowd:
 
 
 @contextmanager
-def place(kube: Kube, namespace: str) -> Iterator[Api]:
-    """An empty namespace, and whom to ask about it."""
+def empty_namespace(kube: Kube, namespace: str) -> Iterator[Api]:
+    """Open an empty namespace; yield a client of the API server, and delete the namespace at the end."""
     kube.kubectl("delete", "namespace", namespace, "--ignore-not-found", "--timeout=100s")
     kube.open_namespace(namespace)
     try:
@@ -136,4 +136,4 @@ def _adjustments() -> dict[str, Any]:
 
 
 def _restarts(status: dict[str, Any]) -> int:
-    return sum(int(one["restartCount"]) for one in status.get("containerStatuses", []))
+    return sum(int(container["restartCount"]) for container in status.get("containerStatuses", []))

@@ -24,10 +24,10 @@ class ElasticJob(ClusterJob):
 
     def apply(self, replicas: int, *, slow: bool = False, **spec: Any) -> None:
         """Runs `kubectl apply -f`."""
-        self.place.mkdir(parents=True, exist_ok=True)
+        self.shared_directory.mkdir(parents=True, exist_ok=True)
         if slow:
             self.slow.touch()
-        path = self.place / f"{self.name}.json"
+        path = self.shared_directory / f"{self.name}.json"
         path.write_text(json.dumps(self.document(replicas, **spec)))
         self.kubectl("apply", "--filename", str(path))
 
@@ -46,7 +46,7 @@ class ElasticJob(ClusterJob):
                 "image": HOST_IMAGE,
                 "master": SMALL,
                 "worker": SMALL,
-                "volumes": [{"host_path": str(self.place), "mount_path": str(self.place)}],
+                "volumes": [{"host_path": str(self.shared_directory), "mount_path": str(self.shared_directory)}],
                 "overrides": on_this_machine(),
             },
         }

@@ -80,14 +80,14 @@ def build_options() -> tuple[list[str], list[str]]:
     # A torch that lies on this machine is the one to take; the index of torch need not be in reach.
     if "find-links" in settings:
         arguments.append("TORCH_INDEX=")
-    return [word for one in arguments for word in ("--build-arg", one)], passed
+    return [word for argument in arguments for word in ("--build-arg", argument)], passed
 
 
 def podman(*words: str) -> subprocess.CompletedProcess[str]:
     """Run podman with runc, where it is there: the runtime of the nodes."""
     runtime = shutil.which("runc", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    how = ["--runtime", runtime] if runtime else []
-    return subprocess.run([*PODMAN, *how, *words], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    runtime_options = ["--runtime", runtime] if runtime else []
+    return subprocess.run([*PODMAN, *runtime_options, *words], capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
 
 def make_base() -> None:
@@ -107,8 +107,8 @@ def zoo_build(*words: str) -> subprocess.CompletedProcess[str]:
 
 def _build(kind: Kind) -> None:
     make_base()
-    with tempfile.TemporaryDirectory() as place:
-        models = Path(place) / "model_zoo"
+    with tempfile.TemporaryDirectory() as directory:
+        models = Path(directory) / "model_zoo"
         skipped = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / "model_zoo", models, ignore=skipped)
         for name in ("mnist", "digits", "ctr"):
@@ -133,15 +133,15 @@ def _has(image: str) -> bool:
 
 def _pip_settings() -> dict[str, str]:
     """index-url, find-links and cert of pip here; the environment wins over its files."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True)
     parser = configparser.ConfigParser(interpolation=None, delimiters=("=",))
     parser.read_string("[pip]\n" + listed.stdout)
     for key, value in parser["pip"].items():
         name = key.rpartition(".")[2]
-        if name in ("index-url", "find-links", "cert") and (name not in found or ":env:" in key):
-            found[name] = value.strip("'\"")
-    return found
+        if name in ("index-url", "find-links", "cert") and (name not in settings or ":env:" in key):
+            settings[name] = value.strip("'\"")
+    return settings
 
 
 if __name__ == "__main__":

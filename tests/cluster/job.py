@@ -19,14 +19,14 @@ PREFIX = os.environ.get("ELASTICDL_CLUSTER_PREFIX", "")  # of names, if several 
 
 
 class ClusterJob:
-    """`place` is a directory that all pods see."""
+    """A job of pods. `shared_directory` is a directory that all pods see."""
 
-    def __init__(self, kube: Kube, name: str, place: Path, namespace: str = NAMESPACE) -> None:
+    def __init__(self, kube: Kube, name: str, directory: Path, namespace: str = NAMESPACE) -> None:
         self.kube = kube
         self.name = name = PREFIX + name
-        self.place = place
-        self.output = place / f"{name}-output"
-        self.slow = place / f"{name}-slow"
+        self.shared_directory = directory
+        self.output = directory / f"{name}-output"
+        self.slow = directory / f"{name}-slow"
         self.namespace = namespace
 
     # ---- starting
@@ -43,7 +43,7 @@ class ClusterJob:
         ]  # fmt: skip
 
     def start(self, verb: str, *options: str, slow: bool = False) -> None:
-        self.place.mkdir(parents=True, exist_ok=True)
+        self.shared_directory.mkdir(parents=True, exist_ok=True)
         if slow:
             self.slow.touch()
         self.kube.elasticdl(verb, "--detach", *self.options(), *options)
@@ -57,10 +57,11 @@ class ClusterJob:
 
     def pod_options(self, adjustments: dict[str, Any] | None = None) -> list[str]:
         """Options of every job; `adjustments` replace `on_this_machine`."""
-        adjusted = write_adjustments(self.place / f"{self.name}.yaml", adjustments or on_this_machine())
+        adjusted = write_adjustments(self.shared_directory / f"{self.name}.yaml", adjustments or on_this_machine())
         return [
             "--on=kubernetes", f"--job_name={self.name}", f"--namespace={self.namespace}", f"--image_name={HOST_IMAGE}",
-            f"--cluster_spec={adjusted}", f"--volume=host_path={self.place},mount_path={self.place}",
+            f"--cluster_spec={adjusted}",
+            f"--volume=host_path={self.shared_directory},mount_path={self.shared_directory}",
             f"--master_resource_request={SMALL}", f"--worker_resource_request={SMALL}", "--threads=1",
         ]  # fmt: skip
 

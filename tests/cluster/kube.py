@@ -119,9 +119,9 @@ def _environ(line: str) -> dict[str, str]:
 def on_this_machine(extra: Sequence[str] = ()) -> dict[str, Any]:
     """A --cluster_spec with which pods run this checkout with this Python, without an image."""
     places = ["/usr", "/bin", "/lib", "/lib64", "/etc/ssl", sys.base_prefix, sys.prefix, str(ROOT), *extra]
-    shown = [place for place in dict.fromkeys(places) if not place.startswith("/usr/") and Path(place).exists()]
-    volumes = [{"name": f"host-{n}", "hostPath": {"path": place}} for n, place in enumerate(shown)]
-    mounts = [{"name": f"host-{n}", "mountPath": place, "readOnly": True} for n, place in enumerate(shown)]
+    shown = [path for path in dict.fromkeys(places) if not path.startswith("/usr/") and Path(path).exists()]
+    volumes = [{"name": f"host-{n}", "hostPath": {"path": path}} for n, path in enumerate(shown)]
+    mounts = [{"name": f"host-{n}", "mountPath": path, "readOnly": True} for n, path in enumerate(shown)]
     environ = [
         {"name": "PATH", "value": f"{sysconfig.get_path('scripts')}:/usr/bin:/bin"},
         {"name": "PYTHONPATH", "value": str(ROOT / "src")},

@@ -27,7 +27,7 @@ def why_not() -> str:
     return "" if shutil.which("prometheus") else "prometheus is not installed"
 
 
-def configuration(place: Path, monitors: list[dict[str, Any]]) -> dict[str, Any]:
+def configuration(directory: Path, monitors: list[dict[str, Any]]) -> dict[str, Any]:
     """What Prometheus's operator makes of ServiceMonitors, with targets in files: Debian's knows no Kubernetes."""
     return {
         "global": {"scrape_interval": f"{EVERY_S}s", "scrape_timeout": f"{EVERY_S}s"},
@@ -35,28 +35,28 @@ def configuration(place: Path, monitors: list[dict[str, Any]]) -> dict[str, Any]
             {
                 "job_name": monitor["metadata"]["name"],
                 "honor_labels": _endpoint(monitor).get("honorLabels", False),
-                "file_sd_configs": [{"files": [str(_targets_file(place, monitor))], "refresh_interval": "5s"}],
+                "file_sd_configs": [{"files": [str(_targets_file(directory, monitor))], "refresh_interval": "5s"}],
             }
             for monitor in monitors
         ],
     }
 
 
-def discover(kube: Kube, monitors: list[dict[str, Any]], place: Path) -> None:
+def discover(kube: Kube, monitors: list[dict[str, Any]], directory: Path) -> None:
     """Write down whom the monitors select now: the endpoints of services by label, their port by name."""
     for monitor in monitors:
-        wanted = monitor["spec"]["selector"]["matchLabels"]
-        selector = ",".join(f"{name}={value}" for name, value in wanted.items())
-        found = kube.get("endpointslices", "--all-namespaces", f"--selector={selector}")["items"]
+        labels = monitor["spec"]["selector"]["matchLabels"]
+        selector = ",".join(f"{name}={value}" for name, value in labels.items())
+        slices = kube.get("endpointslices", "--all-namespaces", f"--selector={selector}")["items"]
         targets = [
             f"{address}:{port['port']}"
-            for one in found
-            for port in one.get("ports") or []
+            for endpoint_slice in slices
+            for port in endpoint_slice.get("ports") or []
             if port.get("name") == _endpoint(monitor)["port"]
-            for endpoint in one.get("endpoints") or []
+            for endpoint in endpoint_slice.get("endpoints") or []
             for address in endpoint["addresses"]
         ]
-        _targets_file(place, monitor).write_text(json.dumps([{"targets": targets}]))
+        _targets_file(directory, monitor).write_text(json.dumps([{"targets": targets}]))
 
 
 def _endpoint(monitor: dict[str, Any]) -> dict[str, Any]:
@@ -65,8 +65,8 @@ def _endpoint(monitor: dict[str, Any]) -> dict[str, Any]:
     return endpoint
 
 
-def _targets_file(place: Path, monitor: dict[str, Any]) -> Path:
-    return place / f"{monitor['metadata']['name']}.json"
+def _targets_file(directory: Path, monitor: dict[str, Any]) -> Path:
+    return directory / f"{monitor['metadata']['name']}.json"
 
 
 class Prometheus:
@@ -74,17 +74,17 @@ class Prometheus:
         self._address = f"http://127.0.0.1:{port}"
 
     def ask(self, path: str, **query: str) -> Any:
-        asked = f"{self._address}{path}?{urllib.parse.urlencode(query)}"
+        url = f"{self._address}{path}?{urllib.parse.urlencode(query)}"
         try:
-            with urllib.request.urlopen(asked, timeout=10) as answer:
+            with urllib.request.urlopen(url, timeout=10) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as exc:
             raise AssertionError(f"{query}: {exc.read().decode()}") from exc
 
     def values(self, expression: str) -> list[float]:
         """Those of every series that the expression has now."""
-        found = self.ask("/api/v1/query", query=expression)["data"]["result"]
-        return [float(one["value"][1]) for one in found]
+        series = self.ask("/api/v1/query", query=expression)["data"]["result"]
+        return [float(sample["value"][1]) for sample in series]
 
     @property
     def is_ready(self) -> bool:
@@ -96,26 +96,28 @@ class Prometheus:
 
 
 @contextmanager
-def running(kube: Kube, monitors: list[dict[str, Any]], place: Path) -> Iterator[Prometheus]:
+def running(kube: Kube, monitors: list[dict[str, Any]], directory: Path) -> Iterator[Prometheus]:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    file = place / "prometheus.yml"
-    file.write_text(yaml.safe_dump(configuration(place, monitors)))
-    discover(kube, monitors, place)
+    file = directory / "prometheus.yml"
+    file.write_text(yaml.safe_dump(configuration(directory, monitors)))
+    discover(kube, monitors, directory)
     checked = subprocess.run(["promtool", "check", "config", str(file)], capture_output=True, text=True, timeout=30)
     assert checked.returncode == 0, checked.stdout + checked.stderr
     argv = [
-        "prometheus", f"--config.file={file}", f"--storage.tsdb.path={place / 'series'}",
+        "prometheus", f"--config.file={file}", f"--storage.tsdb.path={directory / 'series'}",
         f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn",
     ]  # fmt: skip
-    with (place / "prometheus.log").open("w") as log, subprocess.Popen(argv, stdout=log, stderr=log) as process:
+    with (directory / "prometheus.log").open("w") as log, subprocess.Popen(argv, stdout=log, stderr=log) as process:
         try:
-            found = Prometheus(port)
+            prometheus = Prometheus(port)
             deadline = time.monotonic() + READY_S
-            while not found.is_ready:
-                assert time.monotonic() < deadline and process.poll() is None, (place / "prometheus.log").read_text()
+            while not prometheus.is_ready:
+                assert time.monotonic() < deadline and process.poll() is None, (
+                    directory / "prometheus.log"
+                ).read_text()
                 time.sleep(0.2)
-            yield found
+            yield prometheus
         finally:
             process.terminate()
             process.wait(20)

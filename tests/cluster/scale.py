@@ -75,7 +75,7 @@ class Scale:
         stack.enter_context(crowd.fake_nodes(kube, nodes))
         self.say(f"{len(kube.get('nodes', '--selector=type=kwok')['items'])} nodes of kwok")
         stack.enter_context(host_operator.running(kube))
-        self._api = stack.enter_context(crowd.place(kube, NAMESPACE))
+        self._api = stack.enter_context(crowd.empty_namespace(kube, NAMESPACE))
         self._load = stack.enter_context(api_load.counted(kube, host_operator.USER, NAMESPACE))
         self._pods = stack.enter_context(WorkerPods(self._api, NAMESPACE))
         self._crowd = crowd.Crowd(kube, self._api, NAMESPACE, workers)
@@ -87,7 +87,11 @@ class Scale:
     def grow(self, jobs: int) -> Stage:
         """Apply jobs until there are so many; look; disturb them."""
         added, pods = (jobs - self._jobs) * self._workers, jobs * self._workers
-        before, refused, known = self._load.by_whom(), self._load.refused(), {one.pid for one in self._masters()}
+        before, refused, pids_before = (
+            self._load.by_whom(),
+            self._load.refused(),
+            {master.pid for master in self._masters()},
+        )
         operator_s = self._operator().cpu_s
         began = time.monotonic()
         self._crowd.apply(range(self._jobs, jobs))
@@ -98,10 +102,10 @@ class Scale:
         self._settle()
         requests, refused = self._load.by_whom() - before, self._load.refused() - refused
         masters, operator = self._masters(), self._operator()
-        quiet, idle_cpu_s = self._load.by_whom(), sum(one.cpu_s for one in masters)
+        quiet, idle_cpu_s = self._load.by_whom(), sum(master.cpu_s for master in masters)
         time.sleep(self._measures.idle_s)
         idle = self._load.by_whom() - quiet
-        idle_cpu = (sum(one.cpu_s for one in self._masters()) - idle_cpu_s) / self._measures.idle_s / len(masters)
+        idle_cpu = (sum(master.cpu_s for master in self._masters()) - idle_cpu_s) / self._measures.idle_s / len(masters)
         self.say(f"requests per pod { ({who: round(count / added, 2) for who, count in requests.items()}) }")
         single = [self._replace(n, 1) for n in range(self._measures.single)]
         at_once = self._replace(0, self._measures.at_once)
@@ -109,8 +113,8 @@ class Scale:
         self._pods.wait_running(pods, PATIENCE_S)
         return Stage(
             jobs, pods, added, added // self._workers, running_s, requests, refused, operator, masters,
-            sum(one.cpu_s for one in masters if one.pid not in known), operator.cpu_s - operator_s, idle_cpu,
-            self._measures.idle_s, idle, [s for one in single for s in one], at_once,
+            sum(master.cpu_s for master in masters if master.pid not in pids_before), operator.cpu_s - operator_s,
+            idle_cpu, self._measures.idle_s, idle, [s for times_s in single for s in times_s], at_once,
         )  # fmt: skip
 
     def restart_operator(self) -> Restart:
@@ -128,14 +132,14 @@ class Scale:
         requests = (self._load.by_whom() - before)[OPERATOR]
         uids_now, masters_now = self._pods.uids(), self._crowd.masters()
         touched = sum(uids_now.get(name) != uid for name, uid in uids.items())
-        touched += sum(masters_now.get(name) != told for name, told in masters.items())
+        touched += sum(masters_now.get(name) != before_restart for name, before_restart in masters.items())
         self.say(f"the operator is back after {back_s:.1f} s; {touched} pods touched")
         return Restart(back_s, touched, requests)
 
     def delete(self, count: int) -> list[float]:
-        found = [self._crowd.deleted_s(number, PATIENCE_S) for number in range(count)]
-        self.say(f"of a deleted job nothing is left after {max(found):.1f} s")
-        return found
+        seconds = [self._crowd.deleted_s(number, PATIENCE_S) for number in range(count)]
+        self.say(f"of a deleted job nothing is left after {max(seconds):.1f} s")
+        return seconds
 
     def _replace(self, first: int, count: int) -> list[float]:
         """Delete so many pods at once, each of another job while there are such."""
@@ -156,4 +160,4 @@ class Scale:
         return processes.running("-m", "elasticdl.launcher.kubernetes.pod", "master")
 
     def _operator(self) -> processes.Usage:
-        return max(processes.running("-m", "elasticdl.operator"), key=lambda one: one.pid)
+        return max(processes.running("-m", "elasticdl.operator"), key=lambda process: process.pid)

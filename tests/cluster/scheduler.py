@@ -28,7 +28,7 @@ def objects(kube: Kube, namespace: str) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def account(kube: Kube, namespace: str, place: Path) -> Iterator[Path]:
+def account(kube: Kube, namespace: str, directory: Path) -> Iterator[Path]:
     """Creates its ServiceAccount and rights. Yields a kubeconfig with the token of the account."""
     documents = [document for document in objects(kube, namespace) if document["kind"] != "Deployment"]
     text = yaml.safe_dump_all(documents)
@@ -37,7 +37,7 @@ def account(kube: Kube, namespace: str, place: Path) -> Iterator[Path]:
         token = kube.kubectl("create", "token", NAME, f"--namespace={namespace}", "--duration=1h").strip()
         config = json.loads(kube.kubectl("config", "view", "--raw", "--minify", "--output=json"))
         config["users"] = [{"name": config["users"][0]["name"], "user": {"token": token}}]
-        path = place / "scheduler-kubeconfig"
+        path = directory / "scheduler-kubeconfig"
         path.touch(0o600)
         path.write_text(json.dumps(config))
         yield path

@@ -28,12 +28,12 @@ class Terminal:
     @classmethod
     @contextmanager
     def open(cls, kube: Kube, name: str) -> Iterator[Terminal]:
-        made = cls(kube, name)
-        made._do("new-session", "-d", "-x", "150", "-y", "60", "bash --norc --noprofile")
+        terminal = cls(kube, name)
+        terminal._do("new-session", "-d", "-x", "150", "-y", "60", "bash --norc --noprofile")
         try:
-            yield made
+            yield terminal
         finally:
-            made._do("kill-server")
+            terminal._do("kill-server")
 
     def elasticdl(self, *words: str) -> None:
         command = shlex.join([sys.executable, "-m", "elasticdl.cli", *words])

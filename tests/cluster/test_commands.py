@@ -62,8 +62,8 @@ def test_commands_find_a_job_by_the_current_context(kube: Kube, named: Named, tm
     assert following.returncode == 0
     assert {line.partition(" | ")[0].strip() for line in followed.splitlines()} == {"master", "worker-0", "worker-1"}
 
-    told = json.loads(kube.elasticdl("status", job.name, "--json", "--on=kubernetes").stdout)
-    assert (told["phase"], told["directory"]) == ("stopped", None)
+    status = json.loads(kube.elasticdl("status", job.name, "--json", "--on=kubernetes").stdout)
+    assert (status["phase"], status["directory"]) == ("stopped", None)
     over = kube.elasticdl("scale", job.name, "--workers=1", check=False)
     assert over.returncode == 2 and "is over (stopped)" in over.stderr
     assert "exists already" in kube.elasticdl("train", *job.options(), "--model_def=tiny.forward", check=False).stderr
@@ -79,8 +79,8 @@ def test_a_resumed_job_shows_its_progress_before_it_has_workers(kube: Kube, name
     job.train(1, checkpoints, slow=True)
     job.wait_members(1, step=STEPS // 2)
     kube.elasticdl("stop", job.name)
-    had = job.result()
-    assert had["phase"] == "stopped", job.story()
+    stopped = job.result()
+    assert stopped["phase"] == "stopped", job.story()
     kube.elasticdl("stop", job.name, "--delete")
     wait_gone(job)
     job.wait(
@@ -91,13 +91,15 @@ def test_a_resumed_job_shows_its_progress_before_it_has_workers(kube: Kube, name
     waits = "worker-delayed"
     job.wait(lambda: waits in [event["kind"] for event in job.published().get("events", [])], "a worker that waits")
 
-    told = job.status()
-    known = ("step", "records", "total_records", "epoch", "epochs", "checkpoint_step")
-    assert {key: told[key] for key in known} == {key: had[key] for key in known}
-    assert (told["phase"], told["desired_workers"]) == ("pending", 1)
+    status = job.status()
+    fields = ("step", "records", "total_records", "epoch", "epochs", "checkpoint_step")
+    assert {key: status[key] for key in fields} == {key: stopped[key] for key in fields}
+    assert (status["phase"], status["desired_workers"]) == ("pending", 1)
     shown = " ".join(kube.elasticdl("status", job.name).stdout.replace("│", " ").split())
-    assert f"resumed from step {had['step']}, {had['records']:,} of {had['total_records']:,} records" in shown
-    assert f"step {had['step']}" in shown
+    assert (
+        f"resumed from step {stopped['step']}, {stopped['records']:,} of {stopped['total_records']:,} records" in shown
+    )
+    assert f"step {stopped['step']}" in shown
 
 
 def test_a_job_that_is_deleted_while_it_trains_ends_in_seconds(kube: Kube, named: Named, tmp_path: Path) -> None:
@@ -159,7 +161,7 @@ def test_a_finished_job_reports_its_records(kube: Kube, named: Named, tmp_path: 
 
 def start(job: ClusterJob, terminal: Terminal, *options: str, is_slow: bool = True, pause_s: float = 0.05) -> None:
     """Attached, as a person does: without --detach."""
-    job.place.mkdir(parents=True, exist_ok=True)
+    job.shared_directory.mkdir(parents=True, exist_ok=True)
     if is_slow:
         job.slow.touch()
     terminal.elasticdl("train", *job.options(), *job.tiny(2, pause_s), *options)

@@ -30,8 +30,8 @@ def why_not(engine: str) -> str:
     """Why an engine cannot be used here, in its own words."""
     if shutil.which(engine) is None:
         return f"{engine} is not installed"
-    asked = ["version", "--format", "{{.Server.Version}}"] if engine == "docker" else ["version"]
-    done = subprocess.run([engine, *asked], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    arguments = ["version", "--format", "{{.Server.Version}}"] if engine == "docker" else ["version"]
+    done = subprocess.run([engine, *arguments], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     return f"{engine}: {done.stderr.strip()}" if done.returncode else ""
 
 
@@ -46,33 +46,33 @@ class Registry:
         self.address = f"127.0.0.1:{port}"
 
     def get(self, path: str) -> Any:
-        asked = urllib.request.Request(f"http://{self.address}/v2/{path}", headers={"Accept": MANIFEST})
-        with urllib.request.urlopen(asked, timeout=10) as answer:
+        request = urllib.request.Request(f"http://{self.address}/v2/{path}", headers={"Accept": MANIFEST})
+        with urllib.request.urlopen(request, timeout=10) as answer:
             return json.load(answer)
 
 
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
-    place = tmp_path_factory.mktemp("registry")
+    directory = tmp_path_factory.mktemp("registry")
     with socket.create_server(("127.0.0.1", 0)) as server:
-        found = Registry(server.getsockname()[1])
+        registry = Registry(server.getsockname()[1])
     settings = {
         "version": 0.1,
-        "storage": {"filesystem": {"rootdirectory": str(place / "images")}},
-        "http": {"addr": found.address},
+        "storage": {"filesystem": {"rootdirectory": str(directory / "images")}},
+        "http": {"addr": registry.address},
     }
-    (place / "config.yml").write_text(yaml.safe_dump(settings))
-    argv = ["docker-registry", "serve", str(place / "config.yml")]
-    with (place / "log").open("w") as log, subprocess.Popen(argv, stdout=log, stderr=log) as process:
+    (directory / "config.yml").write_text(yaml.safe_dump(settings))
+    argv = ["docker-registry", "serve", str(directory / "config.yml")]
+    with (directory / "log").open("w") as log, subprocess.Popen(argv, stdout=log, stderr=log) as process:
         deadline = time.monotonic() + 20.0
         while True:
             try:
-                found.get("")
+                registry.get("")
                 break
             except OSError:
-                assert time.monotonic() < deadline and process.poll() is None, (place / "log").read_text()
+                assert time.monotonic() < deadline and process.poll() is None, (directory / "log").read_text()
                 time.sleep(0.1)
-        yield found
+        yield registry
         process.terminate()
 
 

@@ -18,9 +18,9 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 PNG = b"\x89PNG"
 
 
-def experiment(kube: Kube, name: str, place: Path) -> dict[str, dict[str, Any]]:
+def experiment(kube: Kube, name: str, directory: Path) -> dict[str, dict[str, Any]]:
     """Its rows by their measures."""
-    file, plot = place / "rows.json", place / "plot.png"
+    file, plot = directory / "rows.json", directory / "plot.png"
     argv = [sys.executable, str(ROOT / "benchmarks" / name), "--quick", "--json", str(file), "--plot", str(plot)]
     environ = {**os.environ, **kube.environ, "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=540, check=False)
@@ -32,8 +32,8 @@ def experiment(kube: Kube, name: str, place: Path) -> dict[str, dict[str, Any]]:
 
 def starting(rows: dict[str, dict[str, Any]], words: str) -> dict[str, Any]:
     """The one row whose measure begins with these words."""
-    (found,) = (row for measure, row in rows.items() if measure.startswith(words))
-    return found
+    (row,) = (row for measure, row in rows.items() if measure.startswith(words))
+    return row
 
 
 def test_a_web_service_takes_slots_at_once_and_the_job_takes_the_rest(kube: Kube, tmp_path: Path) -> None:

@@ -157,8 +157,8 @@ def test_a_lost_node_costs_only_its_workers(kube: Kube, named: Named, undisturbe
 
 def kill_containers(pod: str) -> None:
     """kill -9 of all that runs in it, behind the kubelet's back: the nodes are this machine."""
-    wanted = f"ELASTICDL_POD_NAME={pod}".encode()
+    variable = f"ELASTICDL_POD_NAME={pod}".encode()
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if wanted in (process / "environ").read_bytes().split(b"\0"):
+            if variable in (process / "environ").read_bytes().split(b"\0"):
                 os.kill(int(process.name), signal.SIGKILL)

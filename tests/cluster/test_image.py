@@ -86,9 +86,9 @@ def test_the_command_is_on_the_path_and_pods_choose_the_role(built: str) -> None
 
 def test_building_again_gives_the_same_layers(built: str, models: Path) -> None:
     def layers(name: str) -> list[str]:
-        found = json.loads(image.podman("image", "inspect", name).stdout)[0]["RootFS"]["Layers"]
-        assert isinstance(found, list) and found
-        return found
+        layer_digests = json.loads(image.podman("image", "inspect", name).stdout)[0]["RootFS"]["Layers"]
+        assert isinstance(layer_digests, list) and layer_digests
+        return layer_digests
 
     done = image.zoo_build(str(models), "--image", "localhost/elasticdl-test:2")
 

@@ -32,8 +32,8 @@ def doctor(kube: Kube, *words: str) -> tuple[int, dict[str, list[dict[str, str]]
     done = kube.elasticdl("doctor", "--json", *words, check=False)
     assert done.returncode in (0, 1), done.stderr
     findings: dict[str, list[dict[str, str]]] = {}
-    for one in json.loads(done.stdout):
-        findings.setdefault(one["subject"], []).append(one)
+    for finding in json.loads(done.stdout):
+        findings.setdefault(finding["subject"], []).append(finding)
     return done.returncode, findings
 
 
@@ -45,12 +45,20 @@ def test_helm_installs_what_doctor_reported_as_missing(team: Kube) -> None:
 
     with operator.installed(team):
         code, after = doctor(team)
-        said = team.elasticdl("doctor").stdout
+        output = team.elasticdl("doctor").stdout
 
     assert code == 0
-    for what in ("API server", "namespace", "rights to submit", "ElasticJob", "operator", "priority classes", "quota"):
-        assert [one["state"] for one in after[what]] == ["ok"], after[what]
-    assert "ok      ElasticJob: elasticjobs.elasticdl.org of version" in said
+    for subject in (
+        "API server",
+        "namespace",
+        "rights to submit",
+        "ElasticJob",
+        "operator",
+        "priority classes",
+        "quota",
+    ):
+        assert [finding["state"] for finding in after[subject]] == ["ok"], after[subject]
+    assert "ok      ElasticJob: elasticjobs.elasticdl.org of version" in output
 
 
 @pytest.mark.skipif(bool(REASON), reason=REASON)
@@ -59,9 +67,9 @@ def test_the_plain_manifests_install_the_same(team: Kube, tmp_path: Path) -> Non
     above = os.path.relpath(ROOT / "deploy" / "manifests", tmp_path)
     (named,) = {
         container["image"].rpartition(":")[0]
-        for one in yaml.safe_load_all((ROOT / "deploy" / "manifests" / "operator.yaml").read_text())
-        if one["kind"] == "Deployment"
-        for container in one["spec"]["template"]["spec"]["containers"]
+        for resource in yaml.safe_load_all((ROOT / "deploy" / "manifests" / "operator.yaml").read_text())
+        if resource["kind"] == "Deployment"
+        for container in resource["spec"]["template"]["spec"]["containers"]
     }
     images = [{"name": named, "newName": "elasticdl", "newTag": "ci"}]
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump({"resources": [above], "images": images}))
@@ -71,18 +79,18 @@ def test_the_plain_manifests_install_the_same(team: Kube, tmp_path: Path) -> Non
             "rollout", "status", "deployment/elasticdl-operator", f"--namespace={PLAIN}", "--timeout=120s",
             timeout_s=150.0,
         )  # fmt: skip
-        code, found = doctor(team)
+        code, findings = doctor(team)
     finally:
         # All but the definition: other suites' jobs are of it.
-        rest = [
-            one
-            for one in yaml.safe_load_all(team.kubectl("kustomize", str(tmp_path)))
-            if "CustomRes" not in one["kind"]
+        resources = [
+            resource
+            for resource in yaml.safe_load_all(team.kubectl("kustomize", str(tmp_path)))
+            if "CustomRes" not in resource["kind"]
         ]
-        team.kubectl("delete", "--filename=-", "--ignore-not-found", text=yaml.safe_dump_all(rest))
+        team.kubectl("delete", "--filename=-", "--ignore-not-found", text=yaml.safe_dump_all(resources))
 
     assert code == 0
-    assert found["operator"][0]["message"].endswith(f"in namespace {PLAIN}")
+    assert findings["operator"][0]["message"].endswith(f"in namespace {PLAIN}")
 
 
 def test_a_quota_that_admits_no_worker_is_reported_with_the_fix(team: Kube) -> None:
@@ -90,13 +98,13 @@ def test_a_quota_that_admits_no_worker_is_reported_with_the_fix(team: Kube) -> N
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small", "namespace": NAMESPACE}}
     team.kubectl("apply", "--filename=-", text=json.dumps(quota | {"spec": {"hard": hard}}))
 
-    code, found = doctor(team, f"--namespace={NAMESPACE}")
+    code, findings = doctor(team, f"--namespace={NAMESPACE}")
     team.kubectl("delete", "resourcequota", "small", f"--namespace={NAMESPACE}")
 
     assert code == 1
-    (said,) = found["quota"]
-    assert said["message"] == "small has 0 of 1Gi requests.memory in use"
-    assert "--worker_resource_request" in said["fix"]
+    (finding,) = findings["quota"]
+    assert finding["message"] == "small has 0 of 1Gi requests.memory in use"
+    assert "--worker_resource_request" in finding["fix"]
 
 
 def test_too_few_rights_are_named_with_the_manifest_that_grants_them(team: Kube, tmp_path: Path) -> None:
@@ -112,7 +120,7 @@ def test_too_few_rights_are_named_with_the_manifest_that_grants_them(team: Kube,
     job = ["train", "--image_name=zoo:1", "--model_def=m.m.f", "--training_data=/data", "--job_name=mine", "--detach"]
 
     refused = student.elasticdl(*job, check=False)
-    code, found = doctor(student)
+    code, findings = doctor(student)
     manifest = str(ROOT / "deploy" / "manifests" / "submitter.yaml")
     team.kubectl("apply", "--filename", manifest)
     team.kubectl(
@@ -126,5 +134,7 @@ def test_too_few_rights_are_named_with_the_manifest_that_grants_them(team: Kube,
     assert "you may not create, delete, patch, get and list statefulsets" in refused.stderr, refused.stderr
     assert "kubectl apply -f deploy/manifests/submitter.yaml" in refused.stderr
     assert code == 1
-    assert "you may not create statefulsets in install-suite" in [one["message"] for one in found["rights to submit"]]
+    assert "you may not create statefulsets in install-suite" in [
+        finding["message"] for finding in findings["rights to submit"]
+    ]
     assert allowed.returncode == 0, allowed.stdout + allowed.stderr

@@ -63,7 +63,7 @@ def test_a_job_of_pods_is_scaled_waited_for_evaluated_and_deleted(options: dict[
         elasticdl.submit(job_name="api-digits", **options)
     until("two workers", lambda: job.status.step > 2 and len(job.status.living_workers) == 2, PATIENCE_S)
     job.scale(workers=3)
-    until("a third", lambda: sum(one.state == "member" for one in job.status.workers) == 3, PATIENCE_S)
+    until("a third", lambda: sum(worker.state == "member" for worker in job.status.workers) == 3, PATIENCE_S)
     (tmp_path / "slow").unlink()
     phases: list[Phase] = []
     last = job.wait(PATIENCE_S, on_progress=lambda status: phases.append(status.phase)).raise_for_failure()
@@ -77,7 +77,7 @@ def test_a_job_of_pods_is_scaled_waited_for_evaluated_and_deleted(options: dict[
     with pytest.raises(SpecError, match="job 'api-digits' is over"):
         job.scale(workers=2)
     job.kill(delete=True)
-    until("its end", lambda: job.name not in {one.name for one in jobs.list(on="kubernetes")}, PATIENCE_S)
+    until("its end", lambda: job.name not in {listed.name for listed in jobs.list(on="kubernetes")}, PATIENCE_S)
     with pytest.raises(JobNotFound, match="no job 'api-digits' in namespace"):
         _ = job.status
 

@@ -23,7 +23,7 @@ BACK_S = 20.0  # a pod that ends, one that starts, Python and torch
 
 
 def restarts(job: ClusterJob) -> int:
-    return sum(one["kind"] == "master-restarted" for one in job.events())
+    return sum(event["kind"] == "master-restarted" for event in job.events())
 
 
 def test_a_job_of_pods_has_the_bits_of_a_job_on_one_machine(named: Named, undisturbed: str) -> None:
@@ -94,13 +94,13 @@ def test_each_replica_has_a_certificate_of_its_own_which_is_replaced_while_the_j
 
     assert [uris(first[worker]) for worker in workers] == [[f"elasticdl://{job.name}/worker/{w}"] for w in workers]
     assert all("authority.key" not in files and "worker.pem" in files for files in held.values()), held
-    assert all(one.not_valid_after_utc.timestamp() < time.time() + LIFETIME_S + 5.0 for one in first.values())
+    assert all(cert.not_valid_after_utc.timestamp() < time.time() + LIFETIME_S + 5.0 for cert in first.values())
 
-    ends = [one.not_valid_after_utc.timestamp() for one in first.values()]
+    ends = [cert.not_valid_after_utc.timestamp() for cert in first.values()]
     job.wait(lambda: time.time() > max(ends) + 1.0, "the end of the first certificates")
     later = {replica: certificate(job, replica) for replica in first}
-    assert all(later[replica].public_key() != one.public_key() for replica, one in first.items())
-    assert all(uris(later[replica]) == uris(one) for replica, one in first.items())
+    assert all(later[replica].public_key() != cert.public_key() for replica, cert in first.items())
+    assert all(uris(later[replica]) == uris(cert) for replica, cert in first.items())
 
     (master,) = job.pods("master")
     kube.kubectl("delete", "pod", master, "--wait=false")
@@ -120,8 +120,8 @@ def certificate(job: ClusterJob, replica: str) -> x509.Certificate:
     return x509.load_pem_x509_certificate(text.encode())
 
 
-def uris(one: x509.Certificate) -> list[str]:
-    names = one.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+def uris(cert: x509.Certificate) -> list[str]:
+    names = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return names.get_values_for_type(x509.UniformResourceIdentifier)
 
 
@@ -144,10 +144,12 @@ def test_on_claims_a_new_master_finds_its_journal_and_the_model_is_kept(
 
         assert job.result()["master_restarts"] == 1
         assert digest(tmp_path / "models" / "here" / "model.safetensors") == undisturbed
-        kept = [path for path in (tmp_path / "journal" / job.name).rglob("*") if path.is_file()]
-        assert any("journal" in path.name for path in kept), kept
-        held = json.loads(kube.kubectl("get", "configmaps", "--output=json"))["items"]
-        assert not [one for one in held if one["metadata"]["name"].startswith(f"{job.name}-journal")]
+        journal_files = [path for path in (tmp_path / "journal" / job.name).rglob("*") if path.is_file()]
+        assert any("journal" in path.name for path in journal_files), journal_files
+        config_maps = json.loads(kube.kubectl("get", "configmaps", "--output=json"))["items"]
+        assert not [
+            config_map for config_map in config_maps if config_map["metadata"]["name"].startswith(f"{job.name}-journal")
+        ]
     finally:
         job.delete()
         for name in ("journal", "models"):
@@ -155,17 +157,17 @@ def test_on_claims_a_new_master_finds_its_journal_and_the_model_is_kept(
             kube.kubectl("delete", "pv", f"{job.name}-{name}", "--wait=false")
 
 
-def claim(name: str, place: Path) -> str:
+def claim(name: str, directory: Path) -> str:
     """A claim, and a volume that is its own: a directory of this machine, which all its nodes are."""
     size, modes = {"storage": "1Gi"}, ["ReadWriteMany"]
     volume = {
         "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
-        "spec": {"capacity": size, "accessModes": modes, "storageClassName": "", "hostPath": {"path": str(place)}},
+        "spec": {"capacity": size, "accessModes": modes, "storageClassName": "", "hostPath": {"path": str(directory)}},
     }  # fmt: skip
-    asked = {
+    volume_claim = {
         "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name},
         "spec": {
             "accessModes": modes, "storageClassName": "", "volumeName": name, "resources": {"requests": size},
         },
     }  # fmt: skip
-    return json.dumps({"apiVersion": "v1", "kind": "List", "items": [volume, asked]})
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": [volume, volume_claim]})

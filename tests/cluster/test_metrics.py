@@ -28,8 +28,8 @@ def expressions() -> list[tuple[str, str]]:
     """(panel, expression) of the dashboard, for all jobs."""
     board = json.loads((ROOT / "deploy" / "grafana" / "elasticdl.json").read_text())
     panels = [inner for panel in board["panels"] for inner in (panel, *panel.get("panels", []))]
-    found = [(panel["title"], target["expr"]) for panel in panels for target in panel.get("targets", [])]
-    return [(title, expression.replace("$job", ".*")) for title, expression in found]
+    panel_expressions = [(panel["title"], target["expr"]) for panel in panels for target in panel.get("targets", [])]
+    return [(title, expression.replace("$job", ".*")) for title, expression in panel_expressions]
 
 
 def monitors(kube: Kube) -> list[dict[str, Any]]:
@@ -39,13 +39,15 @@ def monitors(kube: Kube) -> list[dict[str, Any]]:
          "--api-versions=monitoring.coreos.com/v1"],
         env=kube.environ, capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
-    return [one for one in yaml.safe_load_all(done.stdout) if one and one["kind"] == "ServiceMonitor"]
+    return [
+        resource for resource in yaml.safe_load_all(done.stdout) if resource and resource["kind"] == "ServiceMonitor"
+    ]
 
 
 @pytest.fixture(scope="module")
 def installed(kube: Kube) -> Iterator[Kube]:
-    with operator.serving(kube, NAMESPACE) as found:
-        yield found
+    with operator.serving(kube, NAMESPACE) as cluster:
+        yield cluster
 
 
 def test_every_expression_of_the_dashboard_gives_data_while_a_job_with_ps_runs(installed: Kube, tmp_path: Path) -> None:
@@ -59,12 +61,12 @@ def test_every_expression_of_the_dashboard_gives_data_while_a_job_with_ps_runs(i
             "params": {"slow": str(job.slow), "pause_s": 0.2},
         },
     )  # fmt: skip
-    found = monitors(installed)
-    assert {one["metadata"]["name"] for one in found} == {"elasticdl-jobs", "elasticdl-operator"}
+    service_monitors = monitors(installed)
+    assert {monitor["metadata"]["name"] for monitor in service_monitors} == {"elasticdl-jobs", "elasticdl-operator"}
 
     job.wait_members(1, step=2)
     numbers = count()
-    with prometheus.running(installed, found, tmp_path) as server:
+    with prometheus.running(installed, service_monitors, tmp_path) as server:
         for panel, expression in expressions():
 
             def has_data(expression: str = expression) -> bool:

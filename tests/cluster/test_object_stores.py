@@ -28,8 +28,8 @@ DOCUMENT = ROOT / "docs" / "object-stores.md"
 def documented_policy() -> dict[str, object]:
     """The least that a job may be allowed, as the documentation has it, for the bucket of the tests."""
     (text,) = re.findall(r"```json\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
-    found: dict[str, object] = json.loads(text.replace(":::shop", f":::{BUCKET}"))
-    return found
+    policy: dict[str, object] = json.loads(text.replace(":::shop", f":::{BUCKET}"))
+    return policy
 
 
 def address_for(kube: Kube) -> str:
@@ -46,20 +46,20 @@ def server(kube: Kube, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3S
     """With the data in it."""
     pytest.importorskip("s3fs", reason="s3fs is not installed")
     pytest.importorskip("moto.server", reason="moto[server] is not installed")
-    with serve_s3(tmp_path_factory.mktemp("s3") / "server.log", address_for(kube)) as found:
-        assert found.request("PUT", f"/{BUCKET}/clicks/data.csv", make_csv().encode())[0] == 200
-        yield found
+    with serve_s3(tmp_path_factory.mktemp("s3") / "server.log", address_for(kube)) as store:
+        assert store.request("PUT", f"/{BUCKET}/clicks/data.csv", make_csv().encode())[0] == 200
+        yield store
 
 
 @pytest.fixture(scope="module")
 def credentials(server: S3Server) -> Iterator[dict[str, str]]:
     """Of a user who may do what the documentation says, and nothing else; this process has them, too."""
-    found = server.admit("job", documented_policy())
+    keys = server.admit("job", documented_policy())
     server.lock()
     with pytest.MonkeyPatch.context() as environ:
-        for name, value in (server.environ | found).items():
+        for name, value in (server.environ | keys).items():
             environ.setenv(name, value)
-        yield found
+        yield keys
 
 
 @pytest.fixture(scope="module")
@@ -116,8 +116,8 @@ def test_a_job_of_pods_is_stopped_and_resumed_from_the_store_alone(
     (entered,) = [event for event in second.events() if event["kind"] == "round-entered"]
     assert STEPS > stopped["checkpoint_step"] >= 5
     assert entered["step"] >= stopped["checkpoint_step"]
-    (told,) = [event for event in second.events() if event["kind"] == "resumed"]
-    assert told["reason"].startswith(
+    (resumed,) = [event for event in second.events() if event["kind"] == "resumed"]
+    assert resumed["reason"].startswith(
         f"from step {stopped['checkpoint_step']} of job {first.name}, {stopped['records']} of"
     )
     model = parse_path(f"{RUN}/model", retry_s=20.0)

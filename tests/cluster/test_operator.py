@@ -26,16 +26,16 @@ GONE_S = 15.0  # far below the grace period of its pods, which is 35 s
 
 @pytest.fixture(scope="module")
 def installed(kube: Kube) -> Iterator[Kube]:
-    with operator.serving(kube, NAMESPACE) as found:
-        yield found
+    with operator.serving(kube, NAMESPACE) as cluster:
+        yield cluster
 
 
 @pytest.fixture
 def job(installed: Kube, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ElasticJob]:
-    made = ElasticJob(installed, request.function.__name__.split("_")[1], tmp_path, NAMESPACE)
-    yield made
-    made.delete()
-    made.wait(lambda: not made.left(), "the end of everything")
+    elastic_job = ElasticJob(installed, request.function.__name__.split("_")[1], tmp_path, NAMESPACE)
+    yield elastic_job
+    elastic_job.delete()
+    elastic_job.wait(lambda: not elastic_job.left(), "the end of everything")
 
 
 def test_applied_job_runs_to_its_end_and_shows_its_progress(job: ElasticJob) -> None:
@@ -54,7 +54,7 @@ def test_applied_job_runs_to_its_end_and_shows_its_progress(job: ElasticJob) -> 
     job.kubectl("wait", "elasticjob/applied", "--for=condition=Finished", "--timeout=30s")
     row = job.row()
     assert (row["PHASE"], row["PROGRESS"]) == ("Succeeded", "100 %")
-    conditions = {one["type"]: one["status"] for one in job.resource_status()["conditions"]}
+    conditions = {condition["type"]: condition["status"] for condition in job.resource_status()["conditions"]}
     assert conditions == {"Accepted": "True", "SpecApplied": "True", "Suspended": "False", "Finished": "True"}
 
 
@@ -83,8 +83,8 @@ def test_scaled_job_trains_with_the_desired_workers_and_reports_them(job: Elasti
         r"Normal +Finished .* elasticdl-master +all steps are done",
     )
     job.kubectl("wait", "elasticjob/scaled", "--for=condition=Finished", "--timeout=30s")
-    said = events(job)  # the master's last word comes before its end
-    assert not [line for line in expected if not re.search(line, said)], said
+    described = events(job)  # the master's last word comes before its end
+    assert not [line for line in expected if not re.search(line, described)], described
 
 
 def test_asked_by_the_command_line_the_resource_and_every_later_master_have_the_same_number(job: ElasticJob) -> None:
@@ -92,16 +92,16 @@ def test_asked_by_the_command_line_the_resource_and_every_later_master_have_the_
     job.apply(1, slow=True)
     job.wait_members(1, step=1)
 
-    said = job.kube.elasticdl("scale", job.name, "--workers=2", *here).stdout
+    output = job.kube.elasticdl("scale", job.name, "--workers=2", *here).stdout
 
-    assert said == "scaling from 1 to 2 workers\n"
-    asked = json.loads(job.kubectl("get", "elasticjob", job.name, "--output=json"))
-    assert asked["spec"]["workers"]["replicas"] == 2
+    assert output == "scaling from 1 to 2 workers\n"
+    resource = json.loads(job.kubectl("get", "elasticjob", job.name, "--output=json"))
+    assert resource["spec"]["workers"]["replicas"] == 2
     job.wait_members(2)
     job.kubectl("delete", "pod", f"{job.name}-master-0", "--wait=false")
-    job.wait(lambda: [one for one in job.events() if one["kind"] == "master-restarted"], "the next master")
+    job.wait(lambda: [event for event in job.events() if event["kind"] == "master-restarted"], "the next master")
     job.wait_members(2)
-    assert not [one for one in job.events() if one["kind"] == "scaled" and "from 2" in one["reason"]]
+    assert not [event for event in job.events() if event["kind"] == "scaled" and "from 2" in event["reason"]]
     job.hurry()
     job.wait_phase("Succeeded")
 
@@ -112,11 +112,11 @@ def test_pending_job_is_listed_without_a_master(job: ElasticJob) -> None:
     job.wait_phase("Invalid")
 
     here = ("--on=kubernetes", f"--namespace={NAMESPACE}")
-    listed = {one["name"]: one for one in json.loads(job.kube.elasticdl("jobs", "--json", *here).stdout)}
-    said = job.kube.elasticdl("status", job.name, *here).stdout
+    listed = {entry["name"]: entry for entry in json.loads(job.kube.elasticdl("jobs", "--json", *here).stdout)}
+    output = job.kube.elasticdl("status", job.name, *here).stdout
 
     assert listed[job.name]["phase"] == "invalid"
-    assert "logical ranks" in listed[job.name]["reason"] and "invalid" in said
+    assert "logical ranks" in listed[job.name]["reason"] and "invalid" in output
     job.kube.elasticdl("stop", job.name, "--delete", *here)
 
 
@@ -183,8 +183,8 @@ def test_refused_job_is_an_error_with_the_reason(job: ElasticJob, change: dict[s
 
 
 def test_suspended_job_has_no_pods_and_resumes_from_its_checkpoint(job: ElasticJob) -> None:
-    kept = {"directory": str(job.place / "checkpoints"), "every_steps": 5, "resume": True}
-    job.apply(2, slow=True, checkpoint=kept)
+    checkpoint = {"directory": str(job.shared_directory / "checkpoints"), "every_steps": 5, "resume": True}
+    job.apply(2, slow=True, checkpoint=checkpoint)
     job.wait_members(2, step=8)
 
     job.kubectl("patch", "elasticjob/suspended", "--type=merge", '--patch={"spec": {"suspend": true}}')
@@ -198,5 +198,5 @@ def test_suspended_job_has_no_pods_and_resumes_from_its_checkpoint(job: ElasticJ
     assert job.resource_status()["step"] >= 5
     job.hurry()
     assert job.wait_phase("Succeeded")["step"] == STEPS
-    said = events(job)
-    assert re.search(r"Normal +Suspended ", said) and re.search(r"Normal +Resumed ", said), said
+    described = events(job)
+    assert re.search(r"Normal +Suspended ", described) and re.search(r"Normal +Resumed ", described), described

@@ -35,11 +35,11 @@ Document = dict[str, Any]
 class Person:
     """Somebody with a token of their own."""
 
-    def __init__(self, kube: Kube, account: str, namespace: str, place: Path) -> None:
+    def __init__(self, kube: Kube, account: str, namespace: str, directory: Path) -> None:
         token = kube.kubectl("create", "token", account, f"--namespace={namespace}").strip()
         config = yaml.safe_load(kube.kubectl("config", "view", "--raw", "--minify", "--flatten"))
         config["users"][0]["user"] = {"token": token}
-        path = place / f"{account}.kubeconfig"
+        path = directory / f"{account}.kubeconfig"
         path.write_text(yaml.safe_dump(config))
         self.kubeconfig = str(path)
         self._environ = {**kube.environ, "KUBECONFIG": self.kubeconfig}
@@ -90,23 +90,23 @@ def student(cluster: Kube, tmp_path_factory: pytest.TempPathFactory) -> Person:
     cluster.kubectl(
         "create", "rolebinding", "reads-mine", "--role=reads-mine", f"--serviceaccount={MINE}:student", here
     )
-    found = Person(cluster, "student", MINE, tmp_path_factory.mktemp("student"))
-    until("the rights are in force", lambda: found.may("create", "elasticjobs.elasticdl.org", here))
-    until("the policy is in force", lambda: not found.create(job(cluster={"is_root": True}))[0])
-    return found
+    user = Person(cluster, "student", MINE, tmp_path_factory.mktemp("student"))
+    until("the rights are in force", lambda: user.may("create", "elasticjobs.elasticdl.org", here))
+    until("the policy is in force", lambda: not user.create(job(cluster={"is_root": True}))[0])
+    return user
 
 
 def job(name: str = "plain", namespace: str = MINE, **spec: Any) -> Document:
     """An ElasticJob that a person may write; its image is nowhere, so its master never runs."""
     cluster = {"image": "registry.invalid/zoo:1", **spec.pop("cluster", {})}
-    whole = {
+    defaults = {
         "model": {"definition": "m.m.f"},
         "data": {"training": "/data"},
         "workers": {"replicas": 1, "min": 1, "max": 2},
         "cluster": cluster,
     }
     metadata = {"name": name, "namespace": namespace}
-    return {"apiVersion": "elasticdl.org/v1", "kind": "ElasticJob", "metadata": metadata, "spec": whole | spec}
+    return {"apiVersion": "elasticdl.org/v1", "kind": "ElasticJob", "metadata": metadata, "spec": defaults | spec}
 
 
 def pod_change(role: str = "worker", **container: Any) -> Document:
@@ -119,24 +119,24 @@ def pod_change(role: str = "worker", **container: Any) -> Document:
 def test_an_operator_of_named_namespaces_has_rights_only_there(cluster: Kube) -> None:
     for name in (MINE, OTHER):
         cluster.kubectl("create", "--filename=-", text=json.dumps(job("seen", name)))
-    mine, other = (f"--namespace={name}" for name in (MINE, OTHER))
+    watched, unwatched = (f"--namespace={name}" for name in (MINE, OTHER))
     acting = f"--as={host_operator.USER}"
 
     until(
         "the master of the job in a namespace that is watched",
-        lambda: cluster.kubectl("get", "statefulset", "seen-master", mine, "--ignore-not-found"),
+        lambda: cluster.kubectl("get", "statefulset", "seen-master", watched, "--ignore-not-found"),
         PATIENCE_S,
     )
-    left_alone = cluster.get("elasticjob", "seen", other)
+    unwatched_job = cluster.get("elasticjob", "seen", unwatched)
     rights = {
-        (verb, what, where): cluster.kubectl("auth", "can-i", verb, what, where, acting, check=False).strip()
-        for verb, what in (("list", "elasticjobs.elasticdl.org"), ("create", "pods"), ("get", "secrets"))
-        for where in (mine, other, "--all-namespaces")
+        (verb, resource, scope): cluster.kubectl("auth", "can-i", verb, resource, scope, acting, check=False).strip()
+        for verb, resource in (("list", "elasticjobs.elasticdl.org"), ("create", "pods"), ("get", "secrets"))
+        for scope in (watched, unwatched, "--all-namespaces")
     }
 
-    assert "finalizers" not in left_alone["metadata"] and "status" not in left_alone
-    assert {answer for (*_, where), answer in rights.items() if where == mine} == {"yes"}
-    assert {answer for (*_, where), answer in rights.items() if where != mine} == {"no"}
+    assert "finalizers" not in unwatched_job["metadata"] and "status" not in unwatched_job
+    assert {answer for (*_, scope), answer in rights.items() if scope == watched} == {"yes"}
+    assert {answer for (*_, scope), answer in rights.items() if scope != watched} == {"no"}
     assert not cluster.kubectl("get", "clusterrolebinding", "elasticdl-operator", "--ignore-not-found")
     log = cluster.kubectl("logs", "deployment/elasticdl-operator", f"--namespace={host_operator.NAMESPACE}")
     assert "orbidden" not in log, log
@@ -149,8 +149,13 @@ def test_a_job_editor_can_create_no_pods_and_label_no_namespace(student: Person)
     here = f"--namespace={MINE}"
 
     assert student.may("create", "elasticjobs.elasticdl.org", here)
-    for verb, what in (("create", "pods"), ("create", "statefulsets"), ("get", "secrets/theirs"), ("create", "roles")):
-        assert not student.may(verb, what, here), (verb, what)
+    for verb, resource in (
+        ("create", "pods"),
+        ("create", "statefulsets"),
+        ("get", "secrets/theirs"),
+        ("create", "roles"),
+    ):
+        assert not student.may(verb, resource, here), (verb, resource)
     assert not student.kubectl("label", "namespace", MINE, "elasticdl.org/allow-root=true")[0]
 
 
@@ -216,33 +221,33 @@ REFUSED: dict[str, tuple[Document, str]] = {
 }
 
 
-@pytest.mark.parametrize("what", ALLOWED)
-def test_an_elastic_job_may_request_restricted_pods(student: Person, what: str) -> None:
-    done, said = student.create(job(cluster=ALLOWED[what]))
+@pytest.mark.parametrize("setting", ALLOWED)
+def test_an_elastic_job_may_request_restricted_pods(student: Person, setting: str) -> None:
+    done, output = student.create(job(cluster=ALLOWED[setting]))
 
-    assert done, said
-
-
-@pytest.mark.parametrize("what", REFUSED)
-def test_an_elastic_job_may_not_request_more(student: Person, what: str) -> None:
-    change, told = REFUSED[what]
-
-    done, said = student.create(job(cluster=change))
-
-    assert not done and "ValidatingAdmissionPolicy 'elasticdl-jobs'" in said and told in said, said
+    assert done, output
 
 
-@pytest.mark.parametrize("what", ["root", "directory of the node", "privileged"])
-def test_an_administrator_allows_more_in_a_namespace(cluster: Kube, what: str) -> None:
-    document = job(namespace=OPEN, cluster=REFUSED[what][0])
+@pytest.mark.parametrize("setting", REFUSED)
+def test_an_elastic_job_may_not_request_more(student: Person, setting: str) -> None:
+    change, message = REFUSED[setting]
+
+    done, output = student.create(job(cluster=change))
+
+    assert not done and "ValidatingAdmissionPolicy 'elasticdl-jobs'" in output and message in output, output
+
+
+@pytest.mark.parametrize("setting", ["root", "directory of the node", "privileged"])
+def test_an_administrator_allows_more_in_a_namespace(cluster: Kube, setting: str) -> None:
+    document = job(namespace=OPEN, cluster=REFUSED[setting][0])
 
     cluster.kubectl("create", "--dry-run=server", "--filename=-", text=json.dumps(document))
 
 
 def test_a_job_that_was_accepted_cannot_be_changed_into_another(cluster: Kube, student: Person) -> None:
     here = f"--namespace={MINE}"
-    done, said = student.kubectl("create", "--filename=-", text=json.dumps(job("changed")))
-    assert done, said
+    done, output = student.kubectl("create", "--filename=-", text=json.dumps(job("changed")))
+    assert done, output
 
     wished = student.kubectl("scale", "elasticjob/changed", "--replicas=2", here)
     change = json.dumps({"spec": {"cluster": {"is_root": True}}})
@@ -270,9 +275,9 @@ def master(cluster: Kube, tmp_path_factory: pytest.TempPathFactory) -> Person:
         lambda: cluster.kubectl("get", "statefulset", "led-master", here, "--ignore-not-found"),
         PATIENCE_S,
     )
-    found = Person(cluster, "elasticdl-master-led", MINE, tmp_path_factory.mktemp("master"))
-    until("its rights are in force", lambda: found.may("create", "pods", here))
-    return found
+    user = Person(cluster, "elasticdl-master-led", MINE, tmp_path_factory.mktemp("master"))
+    until("its rights are in force", lambda: user.may("create", "pods", here))
+    return user
 
 
 def worker_pod(**change: Any) -> Document:
@@ -339,18 +344,18 @@ POWERS: dict[str, tuple[Document, str]] = {
 
 
 def test_a_master_can_create_the_pods_of_its_job(master: Person) -> None:
-    done, said = master.create(worker_pod())
+    done, output = master.create(worker_pod())
 
-    assert done, said
+    assert done, output
 
 
-@pytest.mark.parametrize("what", POWERS)
-def test_a_master_can_create_no_other_pods(master: Person, what: str) -> None:
-    change, told = POWERS[what]
+@pytest.mark.parametrize("power", POWERS)
+def test_a_master_can_create_no_other_pods(master: Person, power: str) -> None:
+    change, message = POWERS[power]
 
-    done, said = master.create(worker_pod(**deepcopy(change)))
+    done, output = master.create(worker_pod(**deepcopy(change)))
 
-    assert not done and "ValidatingAdmissionPolicy 'elasticdl-masters'" in said and told in said, said
+    assert not done and "ValidatingAdmissionPolicy 'elasticdl-masters'" in output and message in output, output
 
 
 def test_a_master_has_no_rights_on_objects_of_others(cluster: Kube, master: Person) -> None:
@@ -358,20 +363,20 @@ def test_a_master_has_no_rights_on_objects_of_others(cluster: Kube, master: Pers
     cluster.kubectl("run", "bystander", "--image=registry.invalid/x:1", here)
     cluster.kubectl("create", "configmap", "led-journal-of-others", here)
 
-    tried = {
+    refused = {
         "pod": master.kubectl("delete", "pod", "bystander", here),
         "new ConfigMap": master.kubectl("create", "configmap", "anything", here, "--dry-run=server"),
         "ConfigMap": master.kubectl("delete", "configmap", "led-journal-of-others", here),
         "the spec of its job": master.kubectl("delete", "configmap", "led-spec", here),
     }
-    own = [
+    allowed = [
         master.kubectl("create", "configmap", "led-status", here, "--dry-run=server"),
         master.kubectl("create", "configmap", "led-journal-000001", here, "--dry-run=server"),
     ]
 
-    for what, (done, said) in tried.items():
-        assert not done and "elasticdl-masters" in said, (what, said)
-    assert all(done for done, _ in own), own
+    for subject, (done, output) in refused.items():
+        assert not done and "elasticdl-masters" in output, (subject, output)
+    assert all(done for done, _ in allowed), allowed
     assert not master.may("get", "secrets/theirs", here) and master.may("get", "secrets/lent", here)
 
 
@@ -392,19 +397,21 @@ def test_a_master_can_write_only_the_status_of_its_own_job(
 
 
 def test_a_job_runs_and_a_frozen_master_is_restarted(cluster: Kube, tmp_path: Path) -> None:
-    made = ElasticJob(cluster, "healthy", tmp_path, OPEN)
-    made.apply(1, slow=True)
-    made.wait_members(1, step=2)
-    pod = f"{made.name}-master-0"
+    elastic_job = ElasticJob(cluster, "healthy", tmp_path, OPEN)
+    elastic_job.apply(1, slow=True)
+    elastic_job.wait_members(1, step=2)
+    pod = f"{elastic_job.name}-master-0"
     health = cluster.kubectl("get", "--raw", f"/api/v1/namespaces/{OPEN}/pods/{pod}:50003/proxy/healthz")
-    (frozen,) = [one.pid for one in processes.running("-m", "elasticdl.launcher.kubernetes.pod", "master")]
+    (frozen,) = [process.pid for process in processes.running("-m", "elasticdl.launcher.kubernetes.pod", "master")]
 
     os.kill(frozen, signal.SIGSTOP)
-    made.wait(lambda: made.pods("master")[pod]["status"]["containerStatuses"][0]["restartCount"] >= 1, "another master")
-    made.hurry()
+    elastic_job.wait(
+        lambda: elastic_job.pods("master")[pod]["status"]["containerStatuses"][0]["restartCount"] >= 1, "another master"
+    )
+    elastic_job.hurry()
 
     assert health == "ok\n"
-    assert made.wait_phase("Succeeded")["step"] > 0
+    assert elastic_job.wait_phase("Succeeded")["step"] > 0
 
 
 def test_only_namespaces_with_the_label_can_scrape_metrics(cluster: Kube, master: Person) -> None:

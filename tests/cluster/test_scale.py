@@ -22,15 +22,15 @@ def test_jobs_start_recover_and_end_with_a_fixed_number_of_requests_per_pod(kube
     with ExitStack() as stack:
         scale = Scale(kube, stack, NODES, WORKERS, MEASURES)
 
-        half, whole = scale.grow(JOBS // 2), scale.grow(JOBS)
+        half, full = scale.grow(JOBS // 2), scale.grow(JOBS)
         restart = scale.restart_operator()
         deleted = scale.delete(JOBS)
 
     # A pod, its event, its part of the journal; and what a master does once: about 30 requests.
-    assert max(half.per_pod(MASTERS), whole.per_pod(MASTERS)) < 8, (half.requests, whole.requests)
+    assert max(half.per_pod(MASTERS), full.per_pod(MASTERS)) < 8, (half.requests, full.requests)
     # A look at a job takes 13 requests; it has two, and about 15 objects are made.
-    assert whole.requests[OPERATOR] < 60 * whole.added_jobs, whole.requests
-    assert whole.idle_requests[MASTERS] == 0, "a master that has nothing to say says nothing"
-    assert (len(whole.replaced_s), len(whole.at_once_s)) == (MEASURES.single, MEASURES.at_once)
+    assert full.requests[OPERATOR] < 60 * full.added_jobs, full.requests
+    assert full.idle_requests[MASTERS] == 0, "a master that has nothing to say says nothing"
+    assert (len(full.replaced_s), len(full.at_once_s)) == (MEASURES.single, MEASURES.at_once)
     assert restart.touched == 0
     assert len(deleted) == JOBS

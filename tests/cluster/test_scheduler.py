@@ -35,7 +35,10 @@ class ScheduledJob(ElasticJob):
         worker = {"requests": {**SMALL["requests"], SLOT: "1"}}
         document["spec"]["cluster"] |= {"worker": worker}
         document["spec"]["model"]["params"]["pause_s"] = 1.0  # four workers take two minutes, unless `hurry` is called
-        document["spec"]["checkpoint"] = {"directory": str(self.place / f"{self.name}-checkpoints"), "every_steps": 5}
+        document["spec"]["checkpoint"] = {
+            "directory": str(self.shared_directory / f"{self.name}-checkpoints"),
+            "every_steps": 5,
+        }
         document["metadata"]["annotations"] = {PRIORITY: str(self.priority)}
         return document
 
@@ -99,12 +102,15 @@ def test_the_first_job_shrinks_for_the_second_and_grows_back(make: Callable[[str
 
     second.wait(lambda: second.resource_status().get("step", 0) >= 1, "its first step")
     # Of one moment: the scheduler may decide again at any time.
-    found = {one["metadata"]["name"]: one for one in first.kube.get("elasticjobs", f"--namespace={NAMESPACE}")["items"]}
-    wishes = {name: desired_workers(one) for name, one in found.items()}
-    assert 1 <= wishes["first"] < 4 and sum(wishes.values()) <= 4
-    assert f"{wishes['first']} of 4 workers" in found["first"]["metadata"]["annotations"][SCHEDULING_REASON]
-    said = first.status()
-    assert said["phase"] == "running" and "of 4 workers" in said["reason"]
+    resources = {
+        resource["metadata"]["name"]: resource
+        for resource in first.kube.get("elasticjobs", f"--namespace={NAMESPACE}")["items"]
+    }
+    desired = {name: desired_workers(resource) for name, resource in resources.items()}
+    assert 1 <= desired["first"] < 4 and sum(desired.values()) <= 4
+    assert f"{desired['first']} of 4 workers" in resources["first"]["metadata"]["annotations"][SCHEDULING_REASON]
+    status = first.status()
+    assert status["phase"] == "running" and "of 4 workers" in status["reason"]
 
     second.hurry()
     second.wait_phase("Succeeded")
@@ -125,8 +131,8 @@ def test_a_job_of_greater_priority_takes_what_it_needs_and_the_other_resumes_lat
     high.wait_members(4, step=1)
     assert low.replicas() == 0
     low.wait_phase("Suspended")
-    said = low.status()
-    assert said["phase"] == "suspended" and "waits" in said["reason"]
+    status = low.status()
+    assert status["phase"] == "suspended" and "waits" in status["reason"]
 
     high.hurry()
     high.wait_phase("Succeeded")
@@ -146,12 +152,12 @@ def test_what_if_shows_what_the_scheduler_would_do_on_this_cluster(
     queued = make("queued")
     queued.apply(4, slow=True, workers=four)
     queued.wait(lambda: queued.replicas() == 0, "its suspension")
-    asked = ScheduledJob(here.kube, "asked", tmp_path, NAMESPACE)
-    (tmp_path / "asked.json").write_text(json.dumps(asked.document(2)))
+    new_job = ScheduledJob(here.kube, "asked", tmp_path, NAMESPACE)
+    (tmp_path / "asked.json").write_text(json.dumps(new_job.document(2)))
 
     def what_if(*words: str) -> str:
-        place = ("--on=kubernetes", f"--namespace={NAMESPACE}")
-        return str(here.kube.elasticdl("simulate", *place, *words).stdout)
+        options = ("--on=kubernetes", f"--namespace={NAMESPACE}")
+        return str(here.kube.elasticdl("simulate", *options, *words).stdout)
 
     snapshot = tmp_path / "cluster.json"
     written = what_if(f"--device={SLOT}", f"--write-snapshot={snapshot}")
@@ -160,7 +166,7 @@ def test_what_if_shows_what_the_scheduler_would_do_on_this_cluster(
     assert jobs["here"]["workers"] == {"node-1": 4} and jobs["here"]["work_left"] < STEPS
     assert jobs["queued"]["workers"] == {} and jobs["queued"]["min_workers"] == 4
 
-    job = f"--what-if={tmp_path / 'asked.json'}"
+    job = f"--what-if={tmp_path / 'new_job.json'}"
     later = what_if(job)
     assert "asked would start in about" in later and "node-1" in later
     guessed = later.partition("a guess, since it is not known how long these jobs take: ")[2].strip().split(", ")

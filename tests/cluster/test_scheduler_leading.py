@@ -36,28 +36,28 @@ def alone(kube: Kube) -> Iterator[Kube]:
 
 @pytest.fixture
 def start(alone: Kube, tmp_path: Path) -> Iterator[Start]:
-    made: list[Scheduler] = []
+    schedulers: list[Scheduler] = []
     with account(alone, NAMESPACE, tmp_path) as kubeconfig:
 
-        def one(name: str) -> Scheduler:
-            made.append(Scheduler(alone, NAMESPACE, kubeconfig, tmp_path / f"{name}.log"))
-            return made[-1]
+        def launch(name: str) -> Scheduler:
+            schedulers.append(Scheduler(alone, NAMESPACE, kubeconfig, tmp_path / f"{name}.log"))
+            return schedulers[-1]
 
-        yield one
-        for scheduler in made:
+        yield launch
+        for scheduler in schedulers:
             scheduler.end(signal.SIGKILL)
             print(scheduler.said)
 
 
-def submit(kube: Kube, name: str, place: Path) -> None:
-    document = ElasticJob(kube, name, place, NAMESPACE).document(1)
+def submit(kube: Kube, name: str, directory: Path) -> None:
+    document = ElasticJob(kube, name, directory, NAMESPACE).document(1)
     document["spec"]["cluster"]["worker"] = {"requests": {"cpu": "50m", SLOT: "1"}}
     kube.kubectl("apply", "--filename=-", text=json.dumps(document))
 
 
 def reason(kube: Kube, name: str) -> str:
-    found = kube.get("elasticjob", name, f"--namespace={NAMESPACE}")
-    return str(found["metadata"].get("annotations", {}).get(SCHEDULING_REASON, ""))
+    resource = kube.get("elasticjob", name, f"--namespace={NAMESPACE}")
+    return str(resource["metadata"].get("annotations", {}).get(SCHEDULING_REASON, ""))
 
 
 def holder(kube: Kube) -> str:
@@ -107,15 +107,15 @@ def test_a_scheduler_that_cannot_renew_its_lease_writes_nothing(alone: Kube, sta
 
 
 def test_the_printed_deployment_decides_with_the_printed_rights(alone: Kube, tmp_path: Path) -> None:
-    text = yaml.safe_dump_all([host_operator.with_host_image(one) for one in objects(alone, NAMESPACE)])
+    text = yaml.safe_dump_all([host_operator.with_host_image(resource) for resource in objects(alone, NAMESPACE)])
     alone.kubectl("apply", "--filename=-", text=text)
     try:
         here = (f"deployment/{NAME}", f"--namespace={NAMESPACE}")
         alone.kubectl("rollout", "status", *here, "--timeout=100s")
         submit(alone, "one", tmp_path)
         until("a decision is made", lambda: reason(alone, "one"), 120.0)
-        said = alone.kubectl("logs", *here)
-        assert f"{NAMESPACE}/one: 4 workers" in said and "orbidden" not in said
+        log = alone.kubectl("logs", *here)
+        assert f"{NAMESPACE}/one: 4 workers" in log and "orbidden" not in log
         assert holder(alone).startswith(f"{NAME}-"), "the name of its pod"
     finally:
         alone.kubectl("delete", "--filename=-", "--ignore-not-found", text=text)

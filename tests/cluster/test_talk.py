@@ -35,8 +35,8 @@ COMMAND = [
 class Talk(ClusterJob):
     """Its name is the talk's."""
 
-    def __init__(self, kube: Kube, place: Path) -> None:
-        super().__init__(kube, "test-train", place)
+    def __init__(self, kube: Kube, directory: Path) -> None:
+        super().__init__(kube, "test-train", directory)
         self.name = "test-train"
 
 
@@ -49,22 +49,22 @@ def loaded(kube: Kube) -> Kube:
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("tensorflow")
-    place = tmp_path_factory.mktemp("talk") / "data"
-    (place / "mnist" / "train").mkdir(parents=True)
-    target = place / "mnist" / "train" / "train.tfrecord"
+    root = tmp_path_factory.mktemp("talk") / "data"
+    (root / "mnist" / "train").mkdir(parents=True)
+    target = root / "mnist" / "train" / "train.tfrecord"
     subprocess.run([sys.executable, "-c", WRITE, str(target), str(RECORDS)], check=True, capture_output=True)
-    for directory in (place, *place.parents):  # pods read as another user than root
+    for directory in (root, *root.parents):  # pods read as another user than root
         if directory.is_relative_to("/tmp") and directory != Path("/tmp"):
             directory.chmod(0o755)
-    return place
+    return root
 
 
 @pytest.fixture
 def talk(loaded: Kube, tmp_path: Path) -> Iterator[Talk]:
-    made = Talk(loaded, tmp_path)
-    yield made
-    made.delete()
-    made.wait(lambda: not made.pods(), "the end of its pods")
+    job = Talk(loaded, tmp_path)
+    yield job
+    job.delete()
+    job.wait(lambda: not job.pods(), "the end of its pods")
 
 
 def volumes(data: Path, output: Path) -> str:
@@ -85,8 +85,8 @@ def test_the_command_of_the_talk_trains_and_exports_the_model(
     result = talk.result()
     assert (result["phase"], result["step"], result["records"]) == ("succeeded", STEPS, RECORDS)
     assert (result["workers_failed"], result["master_restarts"], result["output"]) == (0, 0, "/model_output")
-    asked = talk.pods("worker")[f"{talk.name}-worker-0"]["spec"]["containers"][0]["resources"]["requests"]
-    assert asked == {"cpu": "1", "memory": "4Gi", "ephemeral-storage": "1Gi"}
+    requests = talk.pods("worker")[f"{talk.name}-worker-0"]["spec"]["containers"][0]["resources"]["requests"]
+    assert requests == {"cpu": "1", "memory": "4Gi", "ephemeral-storage": "1Gi"}
     records = str(data / "mnist" / "train" / "train.tfrecord")
     served = subprocess.run(
         [sys.executable, "-c", PREDICT, str(output), records], check=True, capture_output=True, text=True

@@ -18,9 +18,13 @@ NO_IMAGE = "nobody.invalid/nothing:1"
 AT_ONCE_S = 30.0  # a scheduler's look, or a registry's name that nobody knows
 
 
-def told(job: ClusterJob, kind: str, words: str) -> dict[str, Any] | None:
-    found = [one for one in job.events() if one["kind"] == kind and words in one["reason"]] if job.published() else []
-    return found[0] if found else None
+def find_event(job: ClusterJob, kind: str, words: str) -> dict[str, Any] | None:
+    events = (
+        [event for event in job.events() if event["kind"] == kind and words in event["reason"]]
+        if job.published()
+        else []
+    )
+    return events[0] if events else None
 
 
 def test_a_worker_that_ran_out_of_memory_is_replaced_with_more(kube: Kube, tmp_path: Path) -> None:
@@ -33,8 +37,8 @@ def test_a_worker_that_ran_out_of_memory_is_replaced_with_more(kube: Kube, tmp_p
     result = job.result()
 
     assert (result["phase"], result["step"], result["workers_failed"]) == ("succeeded", STEPS, 0), job.story()
-    raised = told(job, "memory-raised", "worker pods get 900Mi from now on, 600Mi was not enough")
-    lost = told(job, "worker-lost", "out of memory")
+    raised = find_event(job, "memory-raised", "worker pods get 900Mi from now on, 600Mi was not enough")
+    lost = find_event(job, "worker-lost", "out of memory")
     assert raised and lost, job.events()
     limits = {
         name: pod["spec"]["containers"][0]["resources"]["limits"]["memory"] for name, pod in job.pods("worker").items()
@@ -65,7 +69,7 @@ def test_a_missing_image_of_workers_is_an_event_of_the_job(kube: Kube, tmp_path:
     tmp_path.mkdir(exist_ok=True)
     job.train(1, f"--cluster_spec={write_adjustments(tmp_path / 'blind-2.yaml', adjusted)}")
 
-    waits = job.wait(lambda: told(job, "worker-delayed", "ImagePull"), "a word about the image", AT_ONCE_S)
+    waits = job.wait(lambda: find_event(job, "worker-delayed", "ImagePull"), "a word about the image", AT_ONCE_S)
 
     assert NO_IMAGE in waits["reason"]
     job.delete()
@@ -76,7 +80,9 @@ def test_workers_that_do_not_fit_are_reported_with_the_message_of_the_scheduler(
     # Three slots each: one worker to a node, and none left for the third.
     job.train(3, f"--worker_resource_request={SMALL},{SLOT}=3", "--min_workers=1", slow=True)
 
-    waits = job.wait(lambda: told(job, "worker-delayed", f"Insufficient {SLOT}"), "a word about the third", AT_ONCE_S)
+    waits = job.wait(
+        lambda: find_event(job, "worker-delayed", f"Insufficient {SLOT}"), "a word about the third", AT_ONCE_S
+    )
     members = job.wait_members(2, step=2)
     assert waits["replica"] not in members
     assert re.search(r"0/\d+ nodes are available", waits["reason"])

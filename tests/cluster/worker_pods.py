@@ -47,12 +47,12 @@ class WorkerPods:
     def uids(self) -> dict[str, str]:
         return {name: pod["metadata"]["uid"] for name, pod in list(self._pods.items())}
 
-    def wait(self, is_so: Callable[[], bool], what: str, patience_s: float) -> None:
+    def wait(self, is_so: Callable[[], bool], condition: str, patience_s: float) -> None:
         deadline = time.monotonic() + patience_s
         with self._changed:
             while not is_so():
                 left_s = deadline - time.monotonic()
-                assert left_s > 0, f"waited {patience_s:.0f} s in vain for {what}: {self.running()} run"
+                assert left_s > 0, f"waited {patience_s:.0f} s in vain for {condition}: {self.running()} run"
                 self._changed.wait(min(left_s, 1.0))
 
     def wait_running(self, count: int, patience_s: float) -> None:
@@ -62,7 +62,7 @@ class WorkerPods:
         """Delete these pods at once; how long it took, of each, until the watch told of another one of its job."""
         job_of = {name: self._pods[name]["metadata"]["labels"][JOB_LABEL] for name in names}
         had = {job: len(self._made_at[job]) for job in job_of.values()}
-        wanted = Counter(job_of.values())
+        deleted_of = Counter(job_of.values())
         deleted_at: defaultdict[str, list[float]] = defaultdict(list)
 
         def delete(name: str) -> None:
@@ -75,13 +75,13 @@ class WorkerPods:
         for thread in threads:
             thread.join()
         self.wait(
-            lambda: all(len(self._made_at[job]) >= had[job] + count for job, count in wanted.items()),
+            lambda: all(len(self._made_at[job]) >= had[job] + count for job, count in deleted_of.items()),
             f"others in the place of {len(names)} pods", patience_s,
         )  # fmt: skip
         return [
-            made - deleted
-            for job, count in wanted.items()
-            for made, deleted in zip(self._made_at[job][had[job] :][:count], sorted(deleted_at[job]), strict=True)
+            created - deleted
+            for job, count in deleted_of.items()
+            for created, deleted in zip(self._made_at[job][had[job] :][:count], sorted(deleted_at[job]), strict=True)
         ]
 
     def _watch(self) -> None:

@@ -64,6 +64,6 @@ def s3(s3_proxy: Proxy) -> Iterator[Proxy]:
 @pytest.fixture
 def bucket(s3: Proxy, request: pytest.FixtureRequest) -> StorePath:
     """A prefix of this test's own."""
-    place = parse_path(f"s3://{BUCKET}/{request.node.name.replace('[', '-').replace(']', '')}", retry_s=20.0)
-    assert isinstance(place, StorePath)
-    return place
+    path = parse_path(f"s3://{BUCKET}/{request.node.name.replace('[', '-').replace(']', '')}", retry_s=20.0)
+    assert isinstance(path, StorePath)
+    return path

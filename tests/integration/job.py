@@ -66,12 +66,14 @@ class Jobs:
         job.slow.parent.mkdir(parents=True, exist_ok=True)
         if slow:
             job.slow.touch()
-        given = f"slow={job.slow};pause_s={pause_s}" + (f";{params}" if params else "")
-        chosen = ["--model_zoo", str(ZOO), "--model_def", f"{model}.{function}", "--data_format", "python"]
-        chosen += ["--model_params", given] if function == "forward" else []
+        model_params = f"slow={job.slow};pause_s={pause_s}" + (f";{params}" if params else "")
+        model_options = ["--model_zoo", str(ZOO), "--model_def", f"{model}.{function}", "--data_format", "python"]
+        model_options += ["--model_params", model_params] if function == "forward" else []
         if verb != "evaluate":
-            chosen += ["--output", str(job.output)]
-        return self.launch(job, [verb, "--detach", "--job_name", name, "--threads", "1", *chosen, *options], faults)
+            model_options += ["--output", str(job.output)]
+        return self.launch(
+            job, [verb, "--detach", "--job_name", name, "--threads", "1", *model_options, *options], faults
+        )
 
     def adopt(self, job: Job) -> None:
         """Someone else starts it; it ends with the others."""
@@ -79,8 +81,8 @@ class Jobs:
 
     def launch(self, job: Job, arguments: Sequence[str], faults: str = "", **environ: str) -> Job:
         self._started.append(job)
-        verb, *rest = arguments
-        done = job.command(verb, *(TOGETHER if faults else ()), *rest, **{FAULTS: faults}, **environ)
+        verb, *options = arguments
+        done = job.command(verb, *(TOGETHER if faults else ()), *options, **{FAULTS: faults}, **environ)
         assert done.returncode == 0, done.stdout + done.stderr
         return job
 
@@ -132,33 +134,33 @@ class Job:
         """What `elasticdl status --json` says."""
         done = self.command("status", self.name, "--json")
         assert done.returncode == 0, done.stderr
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found
+        document: dict[str, Any] = json.loads(done.stdout)
+        return document
 
-    def wait(self, is_so: Callable[[pb.JobStatus], bool], what: str) -> pb.JobStatus:
+    def wait(self, is_so: Callable[[pb.JobStatus], bool], condition: str) -> pb.JobStatus:
         """Until the running job is so; fails where it ends before."""
 
         def ask() -> pb.JobStatus | None:
             status = self.status()
-            assert status is not None, f"{self.name} ended before {what}: {read_json(self.directory.result)}"
+            assert status is not None, f"{self.name} ended before {condition}: {read_json(self.directory.result)}"
             return status if is_so(status) else None
 
-        found = until(what, ask, PATIENCE_S, tell=self.story)
-        assert found is not None
-        return found
+        status = until(condition, ask, PATIENCE_S, tell=self.story)
+        assert status is not None
+        return status
 
     def wait_members(self, count: int, step: int = 0) -> dict[str, int]:
         """Until so many workers train and the step is reached; their pids by name, in rank order."""
-        what = f"{count} members at step {step}"
-        return members(self.wait(lambda s: len(members(s)) == count and s.step >= step, what))
+        condition = f"{count} members at step {step}"
+        return members(self.wait(lambda s: len(members(s)) == count and s.step >= step, condition))
 
     def wait_event(self, kind: str, after: float = 0.0) -> dict[str, Any]:
         """The first such event since `after`."""
-        found = self._wait_file(
+        event = self._wait_file(
             lambda: next((e for e in self.events() if e["kind"] == kind and e["at"] >= after), None), kind
         )
-        assert isinstance(found, dict)
-        return found
+        assert isinstance(event, dict)
+        return event
 
     def wait_log(self, words: str) -> None:
         """Until some replica wrote these words to its log."""
@@ -175,8 +177,8 @@ class Job:
 
     def events(self) -> list[dict[str, Any]]:
         with contextlib.suppress(FileNotFoundError):
-            *whole, _ = self.directory.events.read_text().split("\n")  # the last may be written just now
-            return [json.loads(line) for line in whole]
+            *lines, _ = self.directory.events.read_text().split("\n")  # the last may be written just now
+            return [json.loads(line) for line in lines]
         return []
 
     def kinds(self, worker: str = "") -> list[str]:
@@ -190,8 +192,8 @@ class Job:
     def living(self) -> dict[str, int]:
         """Pids of the job's processes that live."""
         record = self.record()
-        known = [record.launcher, *([record.master] if record.master else []), *record.replicas.values()]
-        return {one.replica: one.pid for one in known if start_ticks(one.pid) == one.start_ticks}
+        recorded = [record.launcher, *([record.master] if record.master else []), *record.replicas.values()]
+        return {process.replica: process.pid for process in recorded if start_ticks(process.pid) == process.start_ticks}
 
     def log(self, replica: str) -> str:
         return self.directory.log_file(replica).read_text()
@@ -253,8 +255,8 @@ class Job:
         assert (result["phase"], result["exit_code"]) == ("succeeded", 0), f"{result}\n{self.story()}"
         return digest(self.output / "model.safetensors")
 
-    def _wait_file(self, found: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
-        return until(f"{what} of {self.name}", found, timeout_s, tell=self.story)
+    def _wait_file(self, look: Callable[[], Any], condition: str, timeout_s: float = PATIENCE_S) -> Any:
+        return until(f"{condition} of {self.name}", look, timeout_s, tell=self.story)
 
 
 def members(status: pb.JobStatus) -> dict[str, int]:
@@ -265,9 +267,9 @@ def members(status: pb.JobStatus) -> dict[str, int]:
 
 def digest(path: Path) -> str:
     """SHA-256 of the tensors of a safetensors file, names included."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     with safe_open(path, framework="numpy") as file:
         for name in sorted(file.keys()):
             tensor = file.get_tensor(name)
-            found.update(f"{name} {tensor.dtype} {tensor.shape}".encode() + tensor.tobytes())
-    return found.hexdigest()
+            sha256.update(f"{name} {tensor.dtype} {tensor.shape}".encode() + tensor.tobytes())
+    return sha256.hexdigest()

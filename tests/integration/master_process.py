@@ -20,8 +20,8 @@ from tests.waiting import until
 PATIENCE_S = 20.0
 
 
-def wait_until(is_so: Callable[[], bool], what: str) -> None:
-    until(what, is_so, PATIENCE_S)
+def wait_until(is_so: Callable[[], bool], condition: str) -> None:
+    until(condition, is_so, PATIENCE_S)
 
 
 class FakeLauncher:

@@ -33,22 +33,22 @@ def project(tmp_path: Path) -> Path:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of 400 kB; only root may make one."""
-    place = tmp_path / "disk"
-    place.mkdir()
+    directory = tmp_path / "disk"
+    directory.mkdir()
     if (
         not shutil.which("mount")
         or subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", place], check=False, capture_output=True
+            ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", directory], check=False, capture_output=True
         ).returncode
     ):
         pytest.skip("a small disk needs mount and the right to use it")
-    yield place
-    subprocess.run(["umount", "--lazy", place], check=True)
+    yield directory
+    subprocess.run(["umount", "--lazy", directory], check=True)
 
 
 def files(root: Path) -> dict[Path, bytes]:
-    found = [path for path in root.rglob("*") if path.is_file() and path.suffix != ".pyc"]
-    return {path: path.read_bytes() for path in found}
+    paths = [path for path in root.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    return {path: path.read_bytes() for path in paths}
 
 
 def arguments(project: Path, *words: object) -> list[str]:
@@ -210,29 +210,29 @@ def test_a_loss_that_is_not_a_number_ends_the_job_with_step_rank_and_a_checkpoin
     done = train(project, "--num_workers=2", "--max_workers=2")
 
     assert done.returncode == 1, done.stdout + done.stderr
-    told = re.search(r"the loss became nan in step (\d+) at logical rank [01]: lower the learning rate", done.stdout)
-    assert told, done.stdout
+    message = re.search(r"the loss became nan in step (\d+) at logical rank [01]: lower the learning rate", done.stdout)
+    assert message, done.stdout
     image, _, path = store.find_checkpoint(project.parent / "home" / "jobs" / "job" / "checkpoints")
-    assert image.step == int(told[1])
+    assert image.step == int(message[1])
     assert str(path) in done.stdout
     assert all(torch.isfinite(tensor).all() for tensor in image.weights().values())
     assert not (project / "trained").exists()
 
 
 def test_a_full_disk_while_checkpointing_is_told_and_leaves_no_part(project: Path, small_disk: Path) -> None:
-    place = small_disk / "checkpoints"
+    directory = small_disk / "checkpoints"
 
     done = train(
         project, "--num_workers=1", "--model_params=hidden=400", "--checkpoint_steps=5", "--checkpoint_retry_s=0.5",
-        f"--checkpoint_dir={place}",
+        f"--checkpoint_dir={directory}",
     )  # fmt: skip
 
     assert done.returncode == 1, done.stdout + done.stderr
-    assert f"the last checkpoint cannot be written: cannot write {place}/checkpoint-" in done.stdout
+    assert f"the last checkpoint cannot be written: cannot write {directory}/checkpoint-" in done.stdout
     assert "No space left on device" in done.stdout
     assert "name another directory with --checkpoint_dir" in done.stdout
     assert "go on with --checkpoint_dir_for_init=" in done.stdout
-    assert list(place.iterdir()) == []
+    assert list(directory.iterdir()) == []
     assert not (project / "trained").exists()
 
 

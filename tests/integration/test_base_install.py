@@ -131,8 +131,8 @@ def test_a_job_without_matplotlib_ends_without_a_figure_and_says_so_once(tmp_pat
     assert not (tmp_path / "home" / "jobs" / "digits" / "timeline.png").exists()
     assert list((tmp_path / "home" / "jobs" / "digits" / "tensorboard").glob("*tfevents*"))
 
-    asked = elasticdl(tmp_path, "timeline", "digits", absent="matplotlib")
-    assert asked.returncode == 2 and f"a timeline needs matplotlib, not installed in {sys.prefix}" in asked.stderr
+    timeline = elasticdl(tmp_path, "timeline", "digits", absent="matplotlib")
+    assert timeline.returncode == 2 and f"a timeline needs matplotlib, not installed in {sys.prefix}" in timeline.stderr
 
 
 def test_extras_that_train_bring_all_that_a_worker_needs() -> None:

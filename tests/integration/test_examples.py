@@ -31,7 +31,7 @@ PATIENCE_S = 120.0
 class Shell:
     """Runs commands one after another in one directory, with a home of its own."""
 
-    place: Path
+    directory: Path
     home: Path
     printed: dict[str, str] = field(default_factory=dict)
 
@@ -43,7 +43,7 @@ class Shell:
         environ = {**os.environ, HOME: str(self.home), "PATH": path, "PYTHONWARNINGS": "ignore"}
         environ |= {"OMP_NUM_THREADS": "1"}  # small models: threads of many tests would wait for each other
         done = subprocess.run(
-            words, cwd=self.place, env=environ, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+            words, cwd=self.directory, env=environ, capture_output=True, text=True, timeout=PATIENCE_S, check=False
         )
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
         self.printed[line] = done.stdout
@@ -51,16 +51,16 @@ class Shell:
 
     def result(self, kind: str) -> dict[str, object]:
         """How the one job of this kind ended."""
-        found = [read_json(JobDirectory(root).result) or {} for root in (self.home / "jobs").iterdir()]
-        (one,) = [result for result in found if result.get("kind") == kind]
-        return one
+        results = [read_json(JobDirectory(root).result) or {} for root in (self.home / "jobs").iterdir()]
+        (result,) = [result for result in results if result.get("kind") == kind]
+        return result
 
     def metric(self, kind: str, name: str) -> float:
         metrics = self.result(kind)["metrics"]
         assert isinstance(metrics, dict)
         return float(metrics[name])
 
-    def said(self, beginning: str) -> str:
+    def output_of(self, beginning: str) -> str:
         return next(text for line, text in self.printed.items() if line.startswith(beginning))
 
 
@@ -72,26 +72,28 @@ def commands(readme: Path) -> list[str]:
 @pytest.fixture
 def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Shell:
     """The example named by the test's parameter, with all commands of its README run."""
-    place = tmp_path / request.param
-    shutil.copytree(EXAMPLES / request.param, place, ignore=shutil.ignore_patterns("__pycache__", "data", "trained"))
-    ran = Shell(place, tmp_path / "home")
-    for line in commands(place / "README.md"):
-        ran.run(line)
-    return ran
+    directory = tmp_path / request.param
+    shutil.copytree(
+        EXAMPLES / request.param, directory, ignore=shutil.ignore_patterns("__pycache__", "data", "trained")
+    )
+    example = Shell(directory, tmp_path / "home")
+    for line in commands(directory / "README.md"):
+        example.run(line)
+    return example
 
 
-def is_export(place: Path) -> bool:
-    return {"model.safetensors", "model.json", "model.pt2"} == {path.name for path in place.iterdir()}
+def is_export(directory: Path) -> bool:
+    return {"model.safetensors", "model.json", "model.pt2"} == {path.name for path in directory.iterdir()}
 
 
 @pytest.mark.parametrize("shell", ["01-train-a-model"], indirect=True)
 def test_the_first_example_trains_a_model(shell: Shell) -> None:
     result = shell.result("training")
 
-    assert is_export(shell.place / "trained")
+    assert is_export(shell.directory / "trained")
     assert result["records"] == result["total_records"]
     assert isinstance(result["loss"], float) and result["loss"] < 0.5
-    assert "none lost, none twice" in shell.said("elasticdl train")
+    assert "none lost, none twice" in shell.output_of("elasticdl train")
 
 
 @pytest.mark.slow
@@ -101,10 +103,10 @@ def test_the_second_example_evaluates_stops_early_and_predicts(shell: Shell) -> 
 
     assert isinstance(trained["step"], int) and isinstance(trained["total_steps"], int)
     assert trained["step"] < trained["total_steps"]
-    assert is_export(shell.place / "trained")
+    assert is_export(shell.directory / "trained")
     assert shell.metric("evaluation", "accuracy") > 0.9
-    assert shell.result("prediction")["records"] == len((shell.place / "data" / "test.csv").read_text().split()) - 1
-    assert list((shell.place / "predictions").iterdir())
+    assert shell.result("prediction")["records"] == len((shell.directory / "data" / "test.csv").read_text().split()) - 1
+    assert list((shell.directory / "predictions").iterdir())
 
 
 @pytest.mark.slow
@@ -114,14 +116,14 @@ def test_the_third_example_runs_alone_and_elastically(shell: Shell) -> None:
 
     assert result["phase"] == "succeeded"
     assert result["records"] == result["total_records"]
-    assert shell.said("python train.py")
-    assert "elasticdl logs train-" in shell.said("elasticdl run")
+    assert shell.output_of("python train.py")
+    assert "elasticdl logs train-" in shell.output_of("elasticdl run")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shell", ["04-your-own-data"], indirect=True)
 def test_the_fourth_example_trains_on_a_dataset_of_its_own(shell: Shell) -> None:
-    assert is_export(shell.place / "trained")
+    assert is_export(shell.directory / "trained")
     assert shell.result("training")["total_records"] == 3 * 3000
     assert shell.metric("training", "accuracy") > 0.9
 
@@ -129,18 +131,18 @@ def test_the_fourth_example_trains_on_a_dataset_of_its_own(shell: Shell) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("shell", ["05-transformer"], indirect=True)
 def test_the_fifth_example_trains_a_transformer_that_writes(shell: Shell) -> None:
-    weights = load_file(shell.place / "trained" / "model.safetensors")
+    weights = load_file(shell.directory / "trained" / "model.safetensors")
 
     assert sum(tensor.size for tensor in weights.values()) > 10_000
-    assert "definition:" in shell.said("elasticdl train job.yaml --dry-run")
-    assert len(shell.said("python write.py")) > len("The import statement") + 20
+    assert "definition:" in shell.output_of("elasticdl train job.yaml --dry-run")
+    assert len(shell.output_of("python write.py")) > len("The import statement") + 20
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shell", ["06-embeddings"], indirect=True)
 def test_the_sixth_example_trains_embeddings_on_ps_and_predicts_without_us(shell: Shell) -> None:
-    weights = load_file(shell.place / "trained" / "model.safetensors")
-    chances = re.findall(r"tag (\d): +(\d+)%", shell.said("python predict.py"))
+    weights = load_file(shell.directory / "trained" / "model.safetensors")
+    chances = re.findall(r"tag (\d): +(\d+)%", shell.output_of("python predict.py"))
 
     assert shell.metric("training", "accuracy") > 0.9
     assert weights["user.stored.ids"].shape == (20,) and weights["user.stored.rows"].shape == (20, 8)
@@ -152,16 +154,19 @@ def test_the_sixth_example_trains_embeddings_on_ps_and_predicts_without_us(shell
 def test_the_eighth_example_goes_from_a_raw_csv_to_a_service(shell: Shell) -> None:
     assert shell.metric("evaluation", "auc") > 0.55
     assert shell.result("prediction")["records"] == 200
-    assert "lamp" in shell.said("elasticdl features analyze") and (shell.place / "features.png").stat().st_size > 10_000
-    chances = re.findall(r"([\d.]+)%", shell.said("python serve.py"))
+    assert (
+        "lamp" in shell.output_of("elasticdl features analyze")
+        and (shell.directory / "features.png").stat().st_size > 10_000
+    )
+    chances = re.findall(r"([\d.]+)%", shell.output_of("python serve.py"))
     assert len(chances) == 5 and all(0.0 < float(chance) < 100.0 for chance in chances)
 
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    service = subprocess.Popen([sys.executable, "serve.py", "ctr-ctr/model", str(port)], cwd=shell.place)
+    service = subprocess.Popen([sys.executable, "serve.py", "ctr-ctr/model", str(port)], cwd=shell.directory)
     try:
         row = {"good": "tea", "device": "phone", "seen": "tea|pen", "price": 12.5}
-        (chance,) = _asked(port, [row], service)
+        (chance,) = request_predictions(port, [row], service)
     finally:
         service.kill()
         service.wait()
@@ -171,13 +176,17 @@ def test_the_eighth_example_goes_from_a_raw_csv_to_a_service(shell: Shell) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("shell", ["09-from-ddp"], indirect=True)
 def test_the_ninth_example_runs_under_ddp_and_elastically(shell: Shell) -> None:
-    unmodified = shell.said("elasticdl run --compat ddp")
+    unmodified = shell.output_of("elasticdl run --compat ddp")
 
     assert "epoch 8 of 8: loss" in unmodified
     assert "train_ddp.py:38   loss.backward()" in unmodified and "→ step.backward(loss)" in unmodified
     assert "train_ddp.py:48   save_file(model.module" in unmodified and "→ without `.module`" in unmodified
-    for told in (unmodified, shell.said("elasticdl run --workers 1:2 train.py"), shell.said("python train.py")):
-        assert re.search(r"9\d\.\d% of the digits are read correctly", told)
+    for output in (
+        unmodified,
+        shell.output_of("elasticdl run --workers 1:2 train.py"),
+        shell.output_of("python train.py"),
+    ):
+        assert re.search(r"9\d\.\d% of the digits are read correctly", output)
 
 
 def test_the_port_from_ddp_writes_at_most_eight_lines() -> None:
@@ -198,7 +207,7 @@ def test_the_tenth_example_trains_with_lightning_alone_and_elastically(shell: Sh
     for command in ("python train.py --plain", "python train.py"):
         accuracy = re.search(r"accuracy: ([\d.]+)", shell.printed[command])
         assert accuracy is not None and float(accuracy[1]) > 0.9
-    assert (shell.place / "trained" / "best.ckpt").stat().st_size > 100_000
+    assert (shell.directory / "trained" / "best.ckpt").stat().st_size > 100_000
 
 
 @pytest.mark.slow
@@ -207,20 +216,20 @@ def test_the_eleventh_example_trains_a_small_gpt_alone_and_elastically(shell: Sh
     result = shell.result("script")
 
     assert result["phase"] == "succeeded" and result["step"] == 20
-    assert "20 steps in" in shell.said("python train.py --plain") and "20 steps in" in shell.said(
+    assert "20 steps in" in shell.output_of("python train.py --plain") and "20 steps in" in shell.output_of(
         "python train.py --st"
     )
-    weights = load_file(shell.place / "trained" / "checkpoint-20" / "model.safetensors")
+    weights = load_file(shell.directory / "trained" / "checkpoint-20" / "model.safetensors")
     assert sum(tensor.size for tensor in weights.values()) > 1_000_000
 
 
-def _asked(port: int, rows: list[dict[str, object]], service: subprocess.Popen[bytes]) -> list[float]:
+def request_predictions(port: int, rows: list[dict[str, object]], service: subprocess.Popen[bytes]) -> list[float]:
     def ask() -> list[float]:
         assert service.poll() is None, "the service ended"
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}", json.dumps(rows).encode(), timeout=30) as answer:
-                found: list[float] = json.loads(answer.read())
-                return found
+                predictions: list[float] = json.loads(answer.read())
+                return predictions
         except urllib.error.URLError:
             return []  # not there yet
 
@@ -230,8 +239,8 @@ def _asked(port: int, rows: list[dict[str, object]], service: subprocess.Popen[b
 def test_a_starter_of_the_zoo_trains_at_once(tmp_path: Path) -> None:
     shell = Shell(tmp_path, tmp_path / "home")
 
-    told = shell.run("elasticdl zoo init my-zoo")
-    (command,) = [line.strip() for line in told.splitlines() if line.startswith("    ")]
+    output = shell.run("elasticdl zoo init my-zoo")
+    (command,) = [line.strip() for line in output.splitlines() if line.startswith("    ")]
     shell.run(command)
 
     assert shell.metric("training", "accuracy") > 0.9
@@ -245,7 +254,7 @@ def test_the_twelfth_example_trains_two_models_that_take_turns(shell: Shell) -> 
 
     assert result["phase"] == "succeeded"
     assert result["records"] == result["total_records"]
-    assert "from the centre" in shell.said("python train.py")
+    assert "from the centre" in shell.output_of("python train.py")
 
 
 def gan(jobs: Jobs, name: str, workers: str, faults: str = "") -> Job:

@@ -83,7 +83,9 @@ def test_a_job_is_scaled_looked_at_waited_for_and_evaluated(home: Path) -> None:
         submit(home, "digits")
     assert "3" in job.scale(workers=3)
     wait_step(job, 3, 3)
-    assert [one.name for one in jobs.list()] == ["digits"] and jobs.find("dig").name == jobs.find().name == "digits"
+    assert [listed.name for listed in jobs.list()] == ["digits"] and jobs.find(
+        "dig"
+    ).name == jobs.find().name == "digits"
 
     hurry(home, "digits")
     phases: list[Phase] = []

@@ -37,7 +37,7 @@ def test_a_batch_scaled_while_it_trains_has_the_bits_of_the_same_schedule_with_o
     assert digest != undisturbed
     status = job.document()
     assert (status["step"], status["records"]) == (STEPS, EPOCHS * RECORDS)
-    changes = {one["step"]: one["scale"] for one in status["batch_scales"]}
+    changes = {change["step"]: change["scale"] for change in status["batch_scales"]}
     assert list(changes.values()) == [3, 2]
     assert STEPS / 3 < status["progress"] < STEPS, "an update of several batches is worth less than they are"
     assert status["metrics"]["accuracy"] > 0.7, "it has learned"
@@ -111,7 +111,7 @@ def test_a_running_job_tells_a_scheduler_its_speeds_and_its_noise(jobs: Jobs) ->
     document = job.document()
     assert document["progress"] == STEPS == EPOCHS * STEPS_PER_EPOCH
     assert document["noise"]["variance"] > 0
-    assert [one["workers"] for one in document["speeds"]][:2] == [1, 2]
+    assert [speed["workers"] for speed in document["speeds"]][:2] == [1, 2]
 
 
 @pytest.mark.slow

@@ -113,8 +113,8 @@ def test_a_master_that_is_given_up_takes_nobodys_state_with_it(jobs: Jobs, undis
 
     assert (result["phase"], result["exit_code"]) == ("failed", 1)
     assert "the master ended 5 times" in result["reason"] and "continue with --resume" in result["reason"]
-    kept = manifest.find_newest(job.directory.root / "checkpoints")
-    assert kept is not None and (manifest.parse_step(kept) or 0) >= 3, job.story()
+    checkpoint = manifest.find_newest(job.directory.root / "checkpoints")
+    assert checkpoint is not None and (manifest.parse_step(checkpoint) or 0) >= 3, job.story()
     job.hurry()
     again = jobs.train("given-up", 1, "--resume")
     assert again.digest() == undisturbed

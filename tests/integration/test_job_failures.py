@@ -17,10 +17,10 @@ def test_a_loss_that_is_not_finite_ends_the_job_after_a_checkpoint(jobs: Jobs) -
 
     assert (result["phase"], result["exit_code"]) == ("failed", 1)
     # Record 17 is in the second batch of ten; logical rank 2 has its records 15, 16 and 17 or thereabouts.
-    found = re.search(r"nan in step (\d+) at logical rank (\d+)", result["reason"])
-    assert found is not None, result["reason"]
-    assert found[1] == "1"
-    assert 0 <= int(found[2]) < 4
+    reason = re.search(r"nan in step (\d+) at logical rank (\d+)", result["reason"])
+    assert reason is not None, result["reason"]
+    assert reason[1] == "1"
+    assert 0 <= int(reason[2]) < 4
     assert result["checkpoint_step"] == 1, "the state before the bad step"
     assert (job.directory.root / "checkpoints" / "checkpoint-000000001").is_dir()
     assert not (job.output / "model.safetensors").exists()
@@ -89,10 +89,11 @@ def test_a_model_that_fails_again_ends_the_job_with_its_state_and_it_can_be_resu
 
     assert (result["phase"], result["exit_code"]) == ("failed", 1)
     assert "this model is broken" in result["reason"]
-    kept = manifest.find_newest(job.directory.root / "checkpoints")
-    assert kept is not None and (manifest.parse_step(kept) or 0) >= 3, job.story()
+    checkpoint = manifest.find_newest(job.directory.root / "checkpoints")
+    assert checkpoint is not None and (manifest.parse_step(checkpoint) or 0) >= 3, job.story()
     assert (
-        f"the state of step {manifest.parse_step(kept)} is in {kept}: resume from it with --resume" in result["reason"]
+        f"the state of step {manifest.parse_step(checkpoint)} is in {checkpoint}: resume from it with --resume"
+        in result["reason"]
     )
     job.wait_gone()
     broken.unlink()

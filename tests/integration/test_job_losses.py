@@ -65,11 +65,11 @@ def test_workers_that_are_killed_with_steps_in_between_are_preempted(jobs: Jobs)
 @pytest.fixture
 def cgroup() -> Iterator[Path]:
     """A cgroup with little memory, below the one of this process."""
-    made = make_cgroup()
-    if made is None:
+    group = make_cgroup()
+    if group is None:
         pytest.skip("no cgroup with a limit of memory can be made here: that needs root and a memory controller")
-    yield made
-    made.rmdir()
+    yield group
+    group.rmdir()
 
 
 def make_cgroup() -> Path | None:
@@ -81,17 +81,17 @@ def make_cgroup() -> Path | None:
     ]
     places += [(root / p.strip("/"), "memory.max") for n, c, p in lines if n == "0" and not c]
     for parent, limit in places:
-        made = parent / name
+        group = parent / name
         try:
-            made.mkdir()
+            group.mkdir()
         except OSError:
             continue
         try:
-            (made / limit).write_text(str(LIMIT_BYTES))
+            (group / limit).write_text(str(LIMIT_BYTES))
         except OSError:
-            made.rmdir()
+            group.rmdir()
             continue
-        return made
+        return group
     return None
 
 

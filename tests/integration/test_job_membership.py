@@ -48,7 +48,7 @@ def test_a_worker_that_is_asked_to_leave_ends_well_and_is_replaced(jobs: Jobs, u
     job.hurry()
 
     assert job.digest() == undisturbed
-    exits = {one.replica: (one.code, one.signal) for one in job.record().exited}
+    exits = {process.replica: (process.code, process.signal) for process in job.record().exited}
     assert exits["worker-0"] == (0, None)
     assert "worker-lost" not in job.kinds()
 
@@ -102,7 +102,7 @@ def test_workers_that_are_asked_to_leave_before_they_are_ready_end_at_once(jobs:
     job.wait_members(1, step=2)
     held.touch()
     job.scale(3)
-    job.wait(lambda s: [one.state for one in s.workers].count("starting") == 2, "two are building their models")
+    job.wait(lambda s: [worker.state for worker in s.workers].count("starting") == 2, "two are building their models")
     job.scale(1)
 
     job.wait(lambda _: job.kinds().count("worker-left") == 2, "they do not build them to the end")

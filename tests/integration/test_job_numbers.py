@@ -55,15 +55,15 @@ if len(sys.argv) > 1:
 
 def drawn(job: Job, tag: str) -> list[tuple[int, float]]:
     """Every point of a curve in TensorBoard's files, in the order of the files."""
-    found = []
-    for path in sorted(job.directory.tensorboard.glob("*tfevents*"), key=lambda one: one.stat().st_ctime):
+    points = []
+    for path in sorted(job.directory.tensorboard.glob("*tfevents*"), key=lambda path: path.stat().st_ctime):
         for event in read_events(path):
             for value in event.summary.value:
                 if value.tag == tag:
                     number = scalar_of(value)
                     assert number is not None
-                    found.append((event.step, number))
-    return found
+                    points.append((event.step, number))
+    return points
 
 
 def weighted_mean(losses: list[float], records: list[int]) -> float:
@@ -93,10 +93,10 @@ def test_a_short_job_reports_the_losses_of_the_script_alone_with_any_number_of_w
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     (tmp_path / "tiny.py").write_text((Path(__file__).parent / "tiny.py").read_text())
-    told = tmp_path / "losses.json"
+    losses_file = tmp_path / "losses.json"
     environ = {name: value for name, value in os.environ.items() if name != FAULTS}
-    subprocess.run([sys.executable, str(script), str(told)], check=True, timeout=60, env=environ)
-    losses: list[float] = json.loads(told.read_text())
+    subprocess.run([sys.executable, str(script), str(losses_file)], check=True, timeout=60, env=environ)
+    losses: list[float] = json.loads(losses_file.read_text())
     assert len(losses) == 6
     means = [weighted_mean(losses[:3], [10, 10, 5]), weighted_mean(losses[3:], [10, 10, 5])]
 

@@ -38,7 +38,7 @@ def wait_joining(job: Job) -> None:
 
 MOMENTS = [
     wait_trained,
-    *(pytest.param(one, marks=pytest.mark.slow) for one in (wait_launched, wait_checkpoint, wait_joining)),
+    *(pytest.param(wait, marks=pytest.mark.slow) for wait in (wait_launched, wait_checkpoint, wait_joining)),
 ]
 
 
@@ -55,9 +55,9 @@ def test_a_job_without_launcher_and_master_is_resumed_with_one_set_of_workers(
     job.hurry()
     again = jobs.train("pair", 2, "--resume", slow=True)
 
-    assert [start_ticks(one.pid) == one.start_ticks for one in left] == [False] * len(left)
+    assert [start_ticks(process.pid) == process.start_ticks for process in left] == [False] * len(left)
     again.wait_members(2)
-    assert [one.replica for one in processes.find_replicas(again.directory)] == ["worker-0", "worker-1"]
+    assert [process.replica for process in processes.find_replicas(again.directory)] == ["worker-0", "worker-1"]
     again.hurry()
     assert again.digest() == undisturbed
     again.wait_gone()
@@ -74,7 +74,10 @@ def test_resume_says_what_it_ends_and_goes_on_from_the_step_that_was_reached(job
     status = job.document()
     done = job.command("train", "--resume", "--detach", "--job_name", "told")
 
-    assert (status["phase"], [one["pid"] for one in status["leftover_processes"]]) == ("failed", [x.pid for x in left])
+    assert (status["phase"], [process["pid"] for process in status["leftover_processes"]]) == (
+        "failed",
+        [x.pid for x in left],
+    )
     assert f"{processes.describe_processes(left)} still run. Go on with --resume" in status["reason"]
     assert done.returncode == 0, done.stderr
     assert (
@@ -149,16 +152,16 @@ def test_a_launcher_that_died_before_it_wrote_a_worker_down_leaves_no_twin(jobs:
     until("another launcher", lambda: len(job.find_supervisors()) == 2, PATIENCE_S, tell=job.story)
     until("worker-1 is written down", lambda: "worker-1" in job.record().replicas, PATIENCE_S, tell=job.story)
 
-    assert [one.pid for one in processes.find_replicas(job.directory)] == [one.pid for one in before]
+    assert [process.pid for process in processes.find_replicas(job.directory)] == [process.pid for process in before]
     job.hurry()
     assert job.digest() == undisturbed
 
 
 @pytest.mark.slow
 def test_processes_are_those_of_this_job_and_run(jobs: Jobs) -> None:
-    job, other = jobs.train("here", 1, slow=True), jobs.train("there", 1, slow=True)
+    job, other_job = jobs.train("here", 1, slow=True), jobs.train("there", 1, slow=True)
     job.wait_members(1)
-    other.wait_members(1)
+    other_job.wait_members(1)
 
     [worker] = processes.find_replicas(job.directory)
 
@@ -166,7 +169,7 @@ def test_processes_are_those_of_this_job_and_run(jobs: Jobs) -> None:
     assert processes.find_replicas(job.directory, run=2) == []
     environ = Path(f"/proc/{worker.pid}/environ").read_text().split("\0")
     assert f"{WORKER}=worker-0" in environ and f"{RUN}=1" in environ
-    assert worker.pid not in [one.pid for one in processes.find_processes(other.directory)]
+    assert worker.pid not in [process.pid for process in processes.find_processes(other_job.directory)]
 
 
 @pytest.mark.slow
@@ -181,7 +184,7 @@ def test_replicas_of_a_launcher_whose_record_is_damaged_are_adopted_all_the_same
     until("another record", lambda: LauncherRecord.load(job.directory.launcher), PATIENCE_S, tell=job.story)
     until("two replicas in it", lambda: len(job.record().replicas) == 2, PATIENCE_S, tell=job.story)
 
-    assert [one.pid for one in processes.find_replicas(job.directory)] == [one.pid for one in before]
+    assert [process.pid for process in processes.find_replicas(job.directory)] == [process.pid for process in before]
     job.hurry()
     assert job.digest() == undisturbed
 

@@ -69,8 +69,8 @@ def test_every_record_is_predicted_once_though_a_worker_dies(jobs: Jobs, trained
     result = job.result()
 
     assert result["phase"] == "succeeded", job.story()
-    found = [record for file in sorted(job.output.glob("*.parquet")) for record in pq.read_table(file)["record"]]
-    assert [int(record.as_py()) for record in found] == list(range(RECORDS))
+    predicted = [record for file in sorted(job.output.glob("*.parquet")) for record in pq.read_table(file)["record"]]
+    assert [int(record.as_py()) for record in predicted] == list(range(RECORDS))
     assert [path.name for path in job.output.iterdir() if path.name.startswith(".")] == []
 
 

@@ -96,5 +96,5 @@ def test_a_worker_asked_to_leave_in_its_first_step_hands_over(jobs: Jobs, undist
     job.hurry()
 
     assert job.digest() == undisturbed
-    exits = {one.replica: (one.code, one.signal) for one in job.record().exited}
+    exits = {process.replica: (process.code, process.signal) for process in job.record().exited}
     assert exits["worker-0"] == (0, None)

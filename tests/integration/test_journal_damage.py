@@ -8,12 +8,12 @@ from elasticdl.spec.directory import read_json
 from tests.integration.job import Job, Jobs
 
 
-def flip_a_bit(path: Path, at: int) -> bytes:
+def flip_a_bit(path: Path, offset: int) -> bytes:
     content = bytearray(path.read_bytes())
-    content[at] ^= 16
+    content[offset] ^= 16
     with path.open("r+b") as file:  # in place: the master has it open
-        file.seek(at)
-        file.write(content[at : at + 1])
+        file.seek(offset)
+        file.write(content[offset : offset + 1])
     return bytes(content)
 
 
@@ -33,16 +33,16 @@ def test_a_flipped_bit_is_refused_and_the_job_resumes_from_its_checkpoint(jobs: 
     job.kill_master()
     check_refusal(job)
 
-    kept = job.directory.journal.read_bytes()
+    damaged = job.directory.journal.read_bytes()
     verified = job.command("journal", "verify", "damaged")
     again = jobs.train("damaged", 2, "--resume")
 
-    assert kept[: len(content)] == content, "as it was, with what the master wrote until it was killed"
+    assert damaged[: len(content)] == content, "as it was, with what the master wrote until it was killed"
     assert verified.returncode == 1
     assert "lost: " in verified.stdout
     assert "resume from the newest checkpoint: elasticdl train --resume --job_name=damaged" in verified.stdout
     assert again.digest() == undisturbed
-    assert (again.directory.root / "previous-1" / "journal").read_bytes() == kept
+    assert (again.directory.root / "previous-1" / "journal").read_bytes() == damaged
     assert again.command("journal", "verify", "damaged").returncode == 0
 
 

@@ -368,12 +368,12 @@ def test_kill_all_leaves_nothing_alive(job: Job) -> None:
 
 
 def test_kill_all_spares_a_process_that_reuses_the_pid_of_a_dead_one(job: Job) -> None:
-    with subprocess.Popen([sys.executable, "-c", SLEEP], start_new_session=True) as other:
-        ticks = start_ticks(other.pid)
+    with subprocess.Popen([sys.executable, "-c", SLEEP], start_new_session=True) as bystander:
+        ticks = start_ticks(bystander.pid)
         assert ticks is not None
-        LauncherRecord(RunningProcess("launcher", other.pid, 0.0, ticks - 1)).save(job.directory.launcher)
+        LauncherRecord(RunningProcess("launcher", bystander.pid, 0.0, ticks - 1)).save(job.directory.launcher)
 
         processes.kill_processes(job.directory)
 
-        assert other.poll() is None
-        other.kill()
+        assert bystander.poll() is None
+        bystander.kill()

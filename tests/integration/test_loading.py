@@ -87,7 +87,7 @@ def children(process: Any) -> list[psutil.Process]:
 
 
 def are_gone(processes: list[psutil.Process]) -> bool:
-    return not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes)
+    return not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in processes)
 
 
 # The bits of the first two are compared in jobs, too.
@@ -146,7 +146,9 @@ def test_loader_processes_of_a_job_do_not_end_or_leave_at_sigterm(jobs: Jobs, al
     for loader in loaders:
         loader.send_signal(signal.SIGTERM)
     step = job.wait_members(1, step=6)
-    assert list(step.values()) == [pid] and [one.pid for one in children(pid)] == [one.pid for one in loaders]
+    assert list(step.values()) == [pid] and [loader.pid for loader in children(pid)] == [
+        loader.pid for loader in loaders
+    ]
     (jobs.home / "seen" / "slow").unlink()
     assert job.result()["phase"] == "succeeded", job.story()
     assert "worker-left" not in job.kinds()

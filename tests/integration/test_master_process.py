@@ -149,8 +149,8 @@ def test_a_watcher_sees_the_job_end(
     for status in client.watch(max_hz=50):
         phases.append(status.phase)
         if status.phase == "running" and len(phases) == 1:
-            with MasterClient.connect(launcher.directory, PATIENCE_S) as other:
-                assert "at once" in other.stop(at_once=True, reason="enough")
+            with MasterClient.connect(launcher.directory, PATIENCE_S) as stopper:
+                assert "at once" in stopper.stop(at_once=True, reason="enough")
 
     assert (phases[0], phases[-1]) == ("running", "stopped")
 

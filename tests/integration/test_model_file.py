@@ -34,9 +34,9 @@ def replace_worker(job: Job) -> None:
 
 def scaler_of(job: Job) -> Any:
     """The state of the scaler in the last checkpoint of a job."""
-    found = store.read_newest(job.directory.root / "checkpoints")
-    assert found is not None
-    return found[0].meta["user_state"].get("scaler")
+    newest = store.read_newest(job.directory.root / "checkpoints")
+    assert newest is not None
+    return newest[0].meta["user_state"].get("scaler")
 
 
 @pytest.mark.parametrize(

@@ -44,16 +44,16 @@ def make_image(step: int) -> CapturedState:
     return captured_state.capture_state(model, torch.optim.AdamW(model.parameters()), step, 10 * step)
 
 
-def write(place: StorePath, step: int, keep: int = 3, best: int | None = None) -> StorePath:
+def write(directory: StorePath, step: int, keep: int = 3, best: int | None = None) -> StorePath:
     written = store.write_checkpoint(
-        place, make_image(step), {"seed": 7}, keep, best, files={"preprocessor.json": b"{}"}
+        directory, make_image(step), {"seed": 7}, keep, best, files={"preprocessor.json": b"{}"}
     )
     assert isinstance(written, StorePath)
     return written
 
 
-def weights(found: CapturedState) -> bytes:
-    return b"".join(tensor.numpy().tobytes() for _, tensor in sorted(found.tensors.items()))
+def weights(state: CapturedState) -> bytes:
+    return b"".join(tensor.numpy().tobytes() for _, tensor in sorted(state.tensors.items()))
 
 
 class FailAfter:
@@ -86,11 +86,11 @@ class FailTimes:
 def test_a_checkpoint_comes_back_as_it_was_written(bucket: StorePath) -> None:
     path = write(bucket, 120)
 
-    found = store.read_newest(bucket)
+    newest = store.read_newest(bucket)
 
-    assert found is not None
-    restored, extra, place = found
-    assert (place, extra, restored.step, restored.records) == (path, {"seed": 7}, 120, 1200)
+    assert newest is not None
+    restored, extra, restored_from = newest
+    assert (restored_from, extra, restored.step, restored.records) == (path, {"seed": 7}, 120, 1200)
     assert weights(restored) == weights(make_image(120))
     names = {"files/preprocessor.json", "manifest.json", "model.safetensors", "optimizer.safetensors"}
     assert set(path.list_files()) == names
@@ -99,11 +99,11 @@ def test_a_checkpoint_comes_back_as_it_was_written(bucket: StorePath) -> None:
 def test_the_newest_few_and_the_best_are_kept_and_the_manifest_goes_first(bucket: StorePath, s3: Proxy) -> None:
     for step in (1, 2, 3):
         write(bucket, step, keep=2, best=1)
-    s3.asked.clear()
+    s3.requests.clear()
     write(bucket, 4, keep=2, best=1)
 
-    assert [place.name[-1] for place in manifest.list_checkpoints(bucket)] == ["4", "3", "1"]
-    removed = [path for method, path in s3.asked if method == "DELETE" and "checkpoint-000000002" in path]
+    assert [checkpoint.name[-1] for checkpoint in manifest.list_checkpoints(bucket)] == ["4", "3", "1"]
+    removed = [path for method, path in s3.requests if method == "DELETE" and "checkpoint-000000002" in path]
     assert removed[0].endswith("manifest.json") and len(removed) == 4
     assert not (bucket / "checkpoint-000000002").list_files()
 
@@ -114,8 +114,8 @@ def test_a_checkpoint_of_the_same_step_is_replaced(bucket: StorePath) -> None:
 
     store.write_checkpoint(bucket, make_image(5), {"seed": 8}, 3)
 
-    found = store.read_newest(bucket)
-    assert found is not None and found[1] == {"seed": 8}
+    newest = store.read_newest(bucket)
+    assert newest is not None and newest[1] == {"seed": 8}
     expected = {"manifest.json", "model.safetensors", "optimizer.safetensors"}
     assert set((bucket / "checkpoint-000000005").list_files()) == expected
 
@@ -142,12 +142,12 @@ def test_an_upload_whose_writer_was_killed_is_not_believed_and_swept_by_the_next
     torn = bucket / "checkpoint-000000002"
     assert "model.safetensors" in torn.list_files() and "manifest.json" not in torn.list_files()
 
-    found = store.read_newest(bucket)
-    assert found is not None and found[0].step == 1
+    newest = store.read_newest(bucket)
+    assert newest is not None and newest[0].step == 1
 
     s3.rule = lambda method, path: 0
     write(bucket, 3)
-    assert [place.name[-1] for place in manifest.list_checkpoints(bucket)] == ["3", "1"]
+    assert [checkpoint.name[-1] for checkpoint in manifest.list_checkpoints(bucket)] == ["3", "1"]
     assert not torn.list_files()
 
 
@@ -168,20 +168,20 @@ def test_a_store_that_answers_503_for_a_while_is_asked_again(bucket: StorePath, 
     assert rule.left == 0
 
     s3.rule = rule = FailTimes(4, 500)
-    found = store.read_newest(bucket)
-    assert rule.left == 0 and found is not None and weights(found[0]) == weights(make_image(1))
+    newest = store.read_newest(bucket)
+    assert rule.left == 0 and newest is not None and weights(newest[0]) == weights(make_image(1))
 
 
 def test_a_store_that_stays_away_costs_this_checkpoint_and_no_other(bucket: StorePath, s3: Proxy) -> None:
     write(bucket, 1)
     s3.rule = FailAfter("checkpoint-000000002/optimizer.safetensors", 503)
-    place = parse_path(str(bucket), retry_s=0.5)
+    impatient = parse_path(str(bucket), retry_s=0.5)
 
     with pytest.raises(StoreUnavailable, match=r"did not answer for 0\.5 s"):
-        store.write_checkpoint(place, make_image(2), {}, 3)
+        store.write_checkpoint(impatient, make_image(2), {}, 3)
 
     s3.rule = lambda method, path: 0
-    assert [found.name[-1] for found in manifest.list_checkpoints(bucket)] == ["1"]
+    assert [checkpoint.name[-1] for checkpoint in manifest.list_checkpoints(bucket)] == ["1"]
 
 
 def test_a_store_that_refuses_is_not_asked_again(bucket: StorePath, s3: Proxy) -> None:
@@ -197,9 +197,9 @@ def test_a_checkpoint_with_a_missing_or_changed_object_is_passed_over(bucket: St
     (bucket / "checkpoint-000000003" / "optimizer.safetensors").unlink()
     (bucket / "checkpoint-000000002" / "model.safetensors").write_bytes(b"changed")
 
-    found = store.read_newest(bucket)
+    newest = store.read_newest(bucket)
 
-    assert found is not None and found[0].step == 1
+    assert newest is not None and newest[0].step == 1
     (bucket / "checkpoint-000000001" / "manifest.json").write_bytes(b"{}")
     with pytest.raises(CheckpointCorrupt, match="none of the 3 checkpoints"):
         store.read_newest(bucket)
@@ -210,8 +210,8 @@ def test_an_export_is_replaced_but_nothing_else_is(bucket: StorePath) -> None:
     for step in (1, 2):
         exports.export_model(model, torch.zeros(2, 3), bucket / "model", {"step": step}, {"preprocessor.json": b"{}"})
 
-    found, local = exports.find_weights(bucket / "model")
-    assert found.step == 2
+    exported, local = exports.find_weights(bucket / "model")
+    assert exported.step == 2
     assert torch.export.load(local / "model.pt2").module()(torch.ones(2, 3)).shape == (2, 2)
     (bucket / "model" / "notes.txt").write_bytes(b"mine")
     with pytest.raises(SpecError, match="holds other files and is not replaced"):
@@ -223,9 +223,9 @@ def test_an_export_that_was_broken_off_is_no_model_and_may_be_written_again(buck
     model = nn.Linear(3, 2)
     exports.export_model(model, None, bucket / "model", {"step": 1}, {"old.json": b"{}"})
     s3.rule = FailAfter("preprocessor.json", 503)
-    place = parse_path(f"{bucket}/model", retry_s=0.3)
+    impatient = parse_path(f"{bucket}/model", retry_s=0.3)
     with pytest.raises(CheckpointFailed, match="the export could not be written"):
-        exports.export_model(model, None, place, {"step": 2}, {"preprocessor.json": b"{}"})
+        exports.export_model(model, None, impatient, {"step": 2}, {"preprocessor.json": b"{}"})
     s3.rule = lambda method, path: 0
 
     assert staging.UPLOADING_FILE in (bucket / "model").list_files()
@@ -239,21 +239,21 @@ def test_an_export_that_was_broken_off_is_no_model_and_may_be_written_again(buck
 def test_a_large_file_goes_up_in_parts(bucket: StorePath, s3: Proxy, tmp_path: Path) -> None:
     path = tmp_path / "large"
     path.write_bytes(os.urandom(1 << 20) * 120)
-    s3.asked.clear()
+    s3.requests.clear()
 
     (bucket / "large").upload(path)
 
-    assert sum("partNumber" in asked for _, asked in s3.asked) > 1
+    assert sum("partNumber" in path for _, path in s3.requests) > 1
     (bucket / "large").download(tmp_path / "back")
     assert (tmp_path / "back").read_bytes() == path.read_bytes()
 
 
 def test_a_probe_writes_reads_and_deletes_and_leaves_nothing(bucket: StorePath, s3: Proxy) -> None:
-    s3.asked.clear()
+    s3.requests.clear()
 
     probe.check_writable(bucket, "--output")
 
-    assert {method for method, path in s3.asked if ".elasticdl-probe-" in path} >= {"PUT", "GET", "DELETE"}
+    assert {method for method, path in s3.requests if ".elasticdl-probe-" in path} >= {"PUT", "GET", "DELETE"}
     assert not bucket.list_files()
 
 
@@ -286,5 +286,5 @@ def test_two_processes_see_what_the_other_wrote_at_once(bucket: StorePath) -> No
 
     subprocess.run([sys.executable, "-c", WRITE, str(bucket), "7"], check=True)
 
-    found = until("the other's checkpoint", lambda: manifest.list_checkpoints(bucket), 5.0)
-    assert [place.name for place in found] == ["checkpoint-000000007"]
+    checkpoints = until("the other's checkpoint", lambda: manifest.list_checkpoints(bucket), 5.0)
+    assert [checkpoint.name for checkpoint in checkpoints] == ["checkpoint-000000007"]

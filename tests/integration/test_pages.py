@@ -264,13 +264,13 @@ def test_a_job_is_one_run_of_weights_and_biases_though_its_first_worker_is_kille
 
 def logged(content: bytes) -> list[bytes]:
     """The records of a log in LevelDB's format, as Weights & Biases writes it; what is torn at the end is left out."""
-    records, parts, place = [], b"", 7  # behind the magic number
-    while place + 7 <= len(content):
-        if (1 << 15) - place % (1 << 15) < 7:
-            place += (1 << 15) - place % (1 << 15)  # no room for a header at the end of the block
+    records, parts, offset = [], b"", 7  # behind the magic number
+    while offset + 7 <= len(content):
+        if (1 << 15) - offset % (1 << 15) < 7:
+            offset += (1 << 15) - offset % (1 << 15)  # no room for a header at the end of the block
             continue
-        size, kind = int.from_bytes(content[place + 4 : place + 6], "little"), content[place + 6]
-        part, place = content[place + 7 : place + 7 + size], place + 7 + size
+        size, kind = int.from_bytes(content[offset + 4 : offset + 6], "little"), content[offset + 6]
+        part, offset = content[offset + 7 : offset + 7 + size], offset + 7 + size
         if not kind or len(part) < size:
             break
         parts = part if kind in (1, 2) else parts + part

@@ -24,8 +24,8 @@ def scale_ps(job: Job, count: int) -> None:
 
 def wait_shares(job: Job, count: int) -> pb.JobStatus:
     def is_so(status: pb.JobStatus) -> bool:
-        found = shares(status)
-        return len(found) == count and sum(found) == 1024 and max(found) - min(found) <= 1
+        owned = shares(status)
+        return len(owned) == count and sum(owned) == 1024 and max(owned) - min(owned) <= 1
 
     return job.wait(is_so, f"{count} ps hold all slots")
 
@@ -96,14 +96,14 @@ def test_without_copies_the_log_tells_how_many_updates_are_rolled_back_to_which_
     job.hurry()
 
     assert job.result()["phase"] == "succeeded", job.story()
-    found = re.fullmatch(
+    message = re.fullmatch(
         r"512 slots of ps-1 from (\S+), (\d+) rows; (\d+) acknowledged updates are rolled back", reason
     )
-    assert found is not None, reason
-    assert found[1].endswith("/checkpoints/checkpoint-000000020")
-    assert int(found[2]) > 0, "half of the words are in its slots"
+    assert message is not None, reason
+    assert message[1].endswith("/checkpoints/checkpoint-000000020")
+    assert int(message[2]) > 0, "half of the words are in its slots"
     pushes = 4 * 3, 4 * 20  # of four logical ranks, in the steps since: three at least, and none after the next cut
-    assert pushes[0] <= int(found[3]) < pushes[1]
+    assert pushes[0] <= int(message[3]) < pushes[1]
 
 
 @pytest.mark.slow

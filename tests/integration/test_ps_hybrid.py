@@ -158,9 +158,9 @@ def test_a_job_that_is_stopped_keeps_exactly_the_updates_of_its_steps_and_goes_o
 def test_the_result_predicts_without_ps(jobs: Jobs, source: str) -> None:
     trained = start(jobs, f"for-{source}")
     assert_each_record_counts_once(trained)
-    place = trained.output if source == "export" else trained.directory.root / "checkpoints"
+    path = trained.output if source == "export" else trained.directory.root / "checkpoints"
     job = jobs.start(
-        f"from-{source}", "predict", "--prediction_data", "made-up", "--checkpoint_dir_for_init", str(place),
+        f"from-{source}", "predict", "--prediction_data", "made-up", "--checkpoint_dir_for_init", str(path),
         "--num_workers", "1", model="counting",
     )  # fmt: skip
 
@@ -182,8 +182,8 @@ def test_a_job_whose_launcher_and_master_were_killed_is_resumed_with_the_rows_it
     done = job.command("train", "--resume", "--detach", "--job_name", "pair")
 
     assert done.returncode == 0, done.stderr
-    assert [one.replica for one in left] == ["ps-0", "ps-1", "worker-0", "worker-1"]
-    assert not {one.pid for one in left} & {one.pid for one in processes.find_processes(job.directory)}
+    assert [process.replica for process in left] == ["ps-0", "ps-1", "worker-0", "worker-1"]
+    assert not {process.pid for process in left} & {process.pid for process in processes.find_processes(job.directory)}
     assert_each_record_counts_once(job)
     job.wait_gone()
     assert processes.find_processes(job.directory) == []

@@ -120,11 +120,11 @@ def test_a_killed_ps_comes_back_from_the_newest_checkpoint_and_says_what_that_co
     job.wait_event("checkpoint")
     status = job.wait(lambda s: s.checkpoint_step >= 20 and s.step > s.checkpoint_step + 5, "a checkpoint and more")
     os.kill(status.ps[0].pid, signal.SIGKILL)
-    told = job.wait_event("restored")["reason"]
+    reason = job.wait_event("restored")["reason"]
     job.hurry()
-    rolled_back = re.search(r"([\d,]+) acknowledged updates are rolled back", told)
+    rolled_back = re.search(r"([\d,]+) acknowledged updates are rolled back", reason)
 
-    assert rolled_back is not None, told
+    assert rolled_back is not None, reason
     lost = int(rolled_back[1].replace(",", ""))
     assert lost > 0
     assert rows_of(job).sum() == pytest.approx(BATCHES - lost, abs=1e-3)

@@ -51,20 +51,20 @@ def imported(node: ast.AST) -> list[str]:
 
 def complaints(source: str) -> list[str]:
     """What in `source` runs or rebuilds whatever it is given."""
-    found = []
+    messages = []
     for node in ast.walk(ast.parse(source)):
-        found += [f"line {node.lineno}: import {name}" for name in imported(node) if name in BANNED_IMPORTS]  # type: ignore[attr-defined]
+        messages += [f"line {node.lineno}: import {name}" for name in imported(node) if name in BANNED_IMPORTS]  # type: ignore[attr-defined]
         if not isinstance(node, ast.Call):
             continue
         if dotted(node.func) in BANNED_CALLS:
-            found.append(f"line {node.lineno}: {dotted(node.func)}()")
+            messages.append(f"line {node.lineno}: {dotted(node.func)}()")
         if dotted(node.func) == "yaml.load" and not any(keyword.arg == "Loader" for keyword in node.keywords):
-            found.append(f"line {node.lineno}: yaml.load() without a safe loader")
+            messages.append(f"line {node.lineno}: yaml.load() without a safe loader")
         for keyword in node.keywords:
             is_true = isinstance(keyword.value, ast.Constant) and keyword.value.value is True
             if keyword.arg in ("shell", "allow_pickle") and is_true:
-                found.append(f"line {node.lineno}: {keyword.arg}=True")
-    return found
+                messages.append(f"line {node.lineno}: {keyword.arg}=True")
+    return messages
 
 
 def is_shadowed(node: ast.AST) -> bool:
@@ -72,19 +72,19 @@ def is_shadowed(node: ast.AST) -> bool:
     if not isinstance(node, ast.List | ast.Tuple):
         return False
     words = [part.value if isinstance(part, ast.Constant) else None for part in node.elts]
-    place = words.index("-m") if "-m" in words else 0
-    return place > 0 and words[place + 1 : place + 2] != ["pip"] and words[place - 1] != "-P"
+    index = words.index("-m") if "-m" in words else 0
+    return index > 0 and words[index + 1 : index + 2] != ["pip"] and words[index - 1] != "-P"
 
 
 def test_every_process_starts_without_the_working_directory_on_its_path() -> None:
-    found = [
+    shadowed = [
         f"{name_of(path)} line {node.lineno}"  # type: ignore[attr-defined]
         for path in MODULES
         for node in ast.walk(ast.parse(path.read_text()))
         if is_shadowed(node)
     ]
 
-    assert not found, "start Python with -P, or a random.py in the working directory breaks the job"
+    assert not shadowed, "start Python with -P, or a random.py in the working directory breaks the job"
 
 
 def test_no_module_is_longer_than_a_person_reads_at_once() -> None:
@@ -162,9 +162,9 @@ def test_the_search_for_hidden_packages_finds_folders_and_modules(tmp_path: Path
 
 
 def test_nothing_in_the_package_runs_what_it_is_given() -> None:
-    found = {name_of(path): complaints(path.read_text()) for path in MODULES}
+    by_module = {name_of(path): complaints(path.read_text()) for path in MODULES}
 
-    assert {name: what for name, what in found.items() if what} == {}
+    assert {name: lines for name, lines in by_module.items() if lines} == {}
 
 
 @pytest.mark.parametrize(
@@ -227,31 +227,31 @@ def test_the_search_for_installing_by_name_leaves_clones_and_wheels_alone(text: 
 def test_nothing_sends_users_to_the_package_of_that_name_on_the_index() -> None:
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     texts = [ROOT / name for name in listed.split("\0") if name and (ROOT / name).suffix not in {".png", ".gif"}]
-    found = {
+    installs = {
         name_of(path): BY_NAME.findall(path.read_text(errors="replace"))
         for path in texts
         if path.is_file() and path != Path(__file__)
     }
 
-    assert {name: lines for name, lines in found.items() if lines} == {}
+    assert {name: lines for name, lines in installs.items() if lines} == {}
 
 
 def overlong(document: str) -> list[str]:
     """Lines of prose over 100 columns and others over 120; a row of a table may be as long as it is."""
-    found, is_code = [], False
+    messages, is_code = [], False
     for number, line in enumerate(document.splitlines(), start=1):
         if line.lstrip().startswith("```"):
             is_code = not is_code
         limit = 120 if is_code else 100
         if len(line) > limit and not line.lstrip().startswith("|"):
-            found.append(f"line {number}: {len(line)} characters, {limit} at most")
-    return found
+            messages.append(f"line {number}: {len(line)} characters, {limit} at most")
+    return messages
 
 
 def test_documents_are_wrapped() -> None:
     lines = {name_of(path): overlong(path.read_text()) for path in documents()}
 
-    assert {name: where for name, where in lines.items() if where} == {}
+    assert {name: messages for name, messages in lines.items() if messages} == {}
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def anchors(document: str) -> set[str]:
 
 
 def broken_links(path: Path) -> list[str]:
-    found = []
+    broken = []
     text = re.sub(r"(`+)(?!`).*?\1", "`code`", without_code(path.read_text()))
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
         name, _, anchor = link.partition("#")
@@ -292,14 +292,14 @@ def broken_links(path: Path) -> list[str]:
         target = path.parent / name if name else path
         is_document = target.suffix == ".md" and target.is_file()
         if not target.exists() or (anchor and (not is_document or anchor not in anchors(target.read_text()))):
-            found.append(link)
-    return found
+            broken.append(link)
+    return broken
 
 
 def test_links_between_documents_lead_somewhere() -> None:
-    found = {name_of(path): broken_links(path) for path in documents()}
+    broken = {name_of(path): broken_links(path) for path in documents()}
 
-    assert {name: links for name, links in found.items() if links} == {}
+    assert {name: links for name, links in broken.items() if links} == {}
 
 
 def test_the_search_for_broken_links_finds_them(tmp_path: Path) -> None:
@@ -313,21 +313,21 @@ def test_the_search_for_broken_links_finds_them(tmp_path: Path) -> None:
 
 def missing_imports(document: str) -> list[str]:
     """What the Python of `document` imports from ElasticDL that is not there; nothing is imported for it."""
-    found = []
+    missing = []
     code = "".join(re.findall(r"```(?:python|py)\n(.*?)```", document, re.DOTALL))
     for module, names in re.findall(r"^\s*from (elasticdl[\w.]*) import ([\w, ]+)", code, re.MULTILINE):
         path = SOURCE.parent / Path(*module.split("."))
         path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
         source = path.read_text() if path.is_file() else ""
-        found += [f"{module}.{name}" for name in re.findall(r"\w+", names) if not re.search(rf"\b{name}\b", source)]
-    return found
+        missing += [f"{module}.{name}" for name in re.findall(r"\w+", names) if not re.search(rf"\b{name}\b", source)]
+    return missing
 
 
 def test_documents_import_what_there_is() -> None:
     guides = [path for path in documents() if path.parent.name != "design"]
-    found = {name_of(path): missing_imports(path.read_text()) for path in guides}
+    missing = {name_of(path): missing_imports(path.read_text()) for path in guides}
 
-    assert {name: imports for name, imports in found.items() if imports} == {}
+    assert {name: imports for name, imports in missing.items() if imports} == {}
 
 
 def test_the_search_for_missing_imports_finds_them() -> None:

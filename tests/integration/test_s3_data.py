@@ -37,9 +37,9 @@ def files(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def upload(directory: Path, place: StorePath) -> None:
+def upload(directory: Path, bucket: StorePath) -> None:
     for path in directory.iterdir():
-        (place / path.name).upload(path)
+        (bucket / path.name).upload(path)
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "tfrecord"])
@@ -55,8 +55,8 @@ def test_records_by_number_are_those_of_local_files_though_the_store_fails_now_a
     assert (len(source), rule.left) == (RECORDS, 0)
     for start in range(0, RECORDS, 1250):
         s3.rule = rule = FailTimes(2, 500)
-        wanted = ORDER[start : start + 250]
-        assert source.read(wanted) == local.read(wanted)
+        numbers = ORDER[start : start + 250]
+        assert source.read(numbers) == local.read(numbers)
         assert rule.left == 0 or (kind == "parquet" and start)  # whose row groups are in memory by then
     s3.rule = pass_all
     assert open_source(f"{bucket}/*.{kind}", DataSpec(), tmp_path / "index").read(ORDER[:9]) == local.read(ORDER[:9])
@@ -65,12 +65,12 @@ def test_records_by_number_are_those_of_local_files_though_the_store_fails_now_a
 def test_neighbours_are_read_in_one_request(files: Path, bucket: StorePath, s3: Proxy) -> None:
     upload(files / "csv", bucket)
     source = open_source(f"{bucket}/0.csv", DataSpec())
-    s3.asked.clear()
+    s3.requests.clear()
 
     records = source.read(np.array([90, 3, 7, 50]))
 
     assert [record["id"] for record in records] == ["90", "3", "7", "50"]
-    assert [method for method, _ in s3.asked] == ["HEAD", "GET"]
+    assert [method for method, _ in s3.requests] == ["HEAD", "GET"]
 
 
 def test_compressed_files_are_unpacked_from_the_store(bucket: StorePath, tmp_path: Path) -> None:

@@ -67,10 +67,10 @@ def train(jobs: Jobs, name: str, data: str, output: str, *options: str, slow: bo
     ])  # fmt: skip
 
 
-def assert_exported(job: Job, place: StorePath, expected: str, directory: Path) -> None:
+def assert_exported(job: Job, exported: StorePath, expected: str, directory: Path) -> None:
     result = job.result()
     assert (result["phase"], result["exit_code"]) == ("succeeded", 0), f"{result}\n{job.story()}"
-    (place / "model.safetensors").download(directory / "exported.safetensors")
+    (exported / "model.safetensors").download(directory / "exported.safetensors")
     assert digest(directory / "exported.safetensors") == expected
 
 
@@ -95,8 +95,8 @@ def test_a_job_in_a_store_goes_on_from_its_checkpoint_when_all_workers_die_and_s
     job.hurry()
 
     assert_exported(job, bucket / "model", local_digest, tmp_path)
-    found = manifest.list_checkpoints(bucket / "checkpoints")
-    assert len(found) == 3 and found[0].name == manifest.checkpoint_name(STEPS)
+    checkpoints = manifest.list_checkpoints(bucket / "checkpoints")
+    assert len(checkpoints) == 3 and checkpoints[0].name == manifest.checkpoint_name(STEPS)
     assert not (job.directory.root / "checkpoints").exists()
     assert not [path for path in (Path.cwd(), tmp_path, job.directory.root) if (path / "s3:").exists()]
     assert job.document()["output"] == str(bucket / "model")
@@ -176,11 +176,11 @@ def test_a_place_that_is_not_there_is_refused_before_anything_is_launched(
     jobs: Jobs, bucket: StorePath, data: str, option: str, address: str, words: str
 ) -> None:
     job = Job(jobs.home, "refused")
-    given = {"--output": str(bucket / "model"), "--training_data": data, option: address}
+    options = {"--output": str(bucket / "model"), "--training_data": data, option: address}
 
     done = job.invoke(
         "train", "--job_name", "refused", "--model_zoo", str(ZOO), "--model_def", "tiny_csv.forward",
-        *(word for pair in given.items() for word in pair),
+        *(word for pair in options.items() for word in pair),
     )  # fmt: skip
 
     assert (done.returncode, words in done.stderr) == (2, True), done.stdout + done.stderr

@@ -71,7 +71,7 @@ def health(clock: Clock) -> Iterator[SchedulerHealth]:
 @pytest.fixture
 def ask(health: SchedulerHealth) -> Iterator[Ask]:
     with ProbeServer(0, health.answer_probe) as probes:
-        yield lambda path: probing.ask(probes.port, path, 20.0)
+        yield lambda path: probing.http_get(probes.port, path, 20.0)
 
 
 @pytest.fixture

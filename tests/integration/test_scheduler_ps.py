@@ -18,7 +18,7 @@ def test_a_suspended_job_with_ps_counts_each_record_once(jobs: Jobs) -> None:
         low = start(jobs, "low", "--queue", "--min_workers", "1", slow=True, pause_s=0.15)
         low.wait_members(2, step=5)
         high = start(jobs, "high", "--queue", "--priority", "1", "--min_workers", "2")
-        scheduler.wait("low", lambda one: one.is_waiting, "waits")
+        scheduler.wait("low", lambda job: job.is_waiting, "waits")
         low.hurry()
         scheduler.wait_gone("high")
         scheduler.wait_gone("low")

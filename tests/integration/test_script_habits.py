@@ -185,9 +185,9 @@ def test_leaving_the_loop_ends_the_job_with_the_same_state_in_all(
     assert result["step"] in steps and reason in result["reason"], result
     assert len(ended) == 2, job.story()
     assert sorted(int(tensors["first"]) for tensors in ended.values()) == [0, 1]
-    one, two = ended.values()
-    assert int(one["step"]) == int(two["step"]) == result["step"]
-    assert all(torch.equal(one[key], two[key]) for key in one if key != "first")
+    first, second = ended.values()
+    assert int(first["step"]) == int(second["step"]) == result["step"]
+    assert all(torch.equal(first[key], second[key]) for key in first if key != "first")
     summary = job.command("status", habit)
     assert reason in summary.stdout, summary.stdout
 

@@ -134,9 +134,9 @@ def run_replica(environ: dict[str, str], module: str) -> subprocess.CompletedPro
 
 @pytest.fixture
 def directory(tmp_path: Path) -> JobDirectory:
-    made = JobDirectory(tmp_path / "job")
-    made.create(JobSpec(name="job", model=ModelSpec(definition="a.b")))
-    return made
+    job_directory = JobDirectory(tmp_path / "job")
+    job_directory.create(JobSpec(name="job", model=ModelSpec(definition="a.b")))
+    return job_directory
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,8 @@ def test_a_worker_ends_with_any_of_its_threads(directory: JobDirectory, thread: 
 
 
 @pytest.mark.parametrize(
-    "thread", ["mesh", *(pytest.param(one, marks=pytest.mark.slow) for one in ("elasticdl-session", "elasticdl-saver"))]
+    "thread",
+    ["mesh", *(pytest.param(thread, marks=pytest.mark.slow) for thread in ("elasticdl-session", "elasticdl-saver"))],
 )
 def test_a_worker_whose_thread_fails_is_replaced_and_its_reason_told(jobs: Jobs, thread: str) -> None:
     job = jobs.train("failing", 2, slow=True, pause_s=0.2, faults=f"worker-1/{thread}=raise")

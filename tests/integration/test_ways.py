@@ -84,13 +84,13 @@ def parse_trace(text: str) -> TracedProcess:
     passed_at: dict[str, int] = {}
     has_begun, ended_at = False, None
     for line in text.splitlines():
-        at, kind, path = line.split()
+        at_ns, kind, path = line.split()
         if kind == "begin":
             has_begun = True
         elif kind == "end":
-            ended_at = int(at)
+            ended_at = int(at_ns)
         else:
-            passed_at.setdefault(path, int(at))
+            passed_at.setdefault(path, int(at_ns))
             if ended_at is None:
                 (way if has_begun else before).append(path)
     return TracedProcess(tuple(before), tuple(way), passed_at, ended_at)
@@ -113,7 +113,7 @@ def assert_in_order(orders: Sequence[Sequence[str]], files: Sequence[str]) -> No
 
 
 def count_files(processes: Sequence[TracedProcess], ended_at: int) -> set[str]:
-    return {file for process in processes for file, at in process.passed_at.items() if at <= ended_at}
+    return {file for process in processes for file, at_ns in process.passed_at.items() if at_ns <= ended_at}
 
 
 def first_end(processes: Sequence[TracedProcess]) -> int:
@@ -129,7 +129,7 @@ def zoo(tmp_path: Path) -> list[str]:
 
 
 def test_no_way_is_longer_than_half_of_what_it_was() -> None:
-    assert {number: sum(map(len, tables(number))) <= most for number, most in MAX_FILES.items()} == {
+    assert {number: sum(map(len, tables(number))) <= limit for number, limit in MAX_FILES.items()} == {
         1: True, 2: True, 3: True, 4: True
     }  # fmt: skip
 
@@ -142,10 +142,10 @@ def test_from_elasticdl_train_to_the_first_update(tmp_path: Path, zoo: list[str]
     processes = way.processes()
     start, step = tables(1)
     for process, files in {CLI: start[:6], LAUNCHER: start[6:7], MASTER: start[7:11], WORKER: start[11:]}.items():
-        assert_in_order([one.before + one.way for one in processes if one.has_passed(process)], files)
-    assert_in_order([one.way for one in processes], step)
+        assert_in_order([traced.before + traced.way for traced in processes if traced.has_passed(process)], files)
+    assert_in_order([traced.way for traced in processes], step)
     print(f"\n1: {len(count_files(processes, first_end(processes)))} files in all")
-    print(f"1, the step: {max(len(one.way) for one in processes if one.has_passed(WORKER))} files in all")
+    print(f"1, the step: {max(len(traced.way) for traced in processes if traced.has_passed(WORKER))} files in all")
 
 
 @pytest.mark.slow
@@ -165,11 +165,11 @@ def test_a_push_to_a_ps(tmp_path: Path) -> None:
 
     processes = way.processes()
     (files,) = tables(2)
-    workers = [one.way for one in processes if one.has_passed(WORKER)]
-    servers = [one.way for one in processes if one.has_passed(PS)]
+    workers = [traced.way for traced in processes if traced.has_passed(WORKER)]
+    servers = [traced.way for traced in processes if traced.has_passed(PS)]
     assert_in_order(workers, files[:6])
     assert_in_order(servers, files[7:])
-    assert all(one.has_passed(files[6]) for one in processes if one.has_passed(PS))
+    assert all(traced.has_passed(files[6]) for traced in processes if traced.has_passed(PS))
     passed = {file for order in (*workers, *servers) for file in order}
     print(f"\n2: {len(passed | {files[6]})} files in all")
 
@@ -187,7 +187,7 @@ def test_a_scheduling_decision(tmp_path: Path, zoo: list[str]) -> None:
         scheduler.terminate()
         output, _ = scheduler.communicate(timeout=TIMEOUT_S)
 
-    (server,) = [one for one in way.processes() if one.ended_at is not None]
+    (server,) = [traced for traced in way.processes() if traced.ended_at is not None]
     (files,) = tables(3)
     assert_in_order([server.way], files), output
     print(f"\n3: {len(server.way)} files in all")
@@ -206,6 +206,6 @@ def test_from_ctr_yaml_to_a_model(tmp_path: Path) -> None:
 
     processes = way.processes()
     (files,) = tables(4)
-    assert_in_order([one.before for one in processes if one.has_passed(CLI)], files[:8])
-    assert_in_order([one.before + one.way for one in processes if one.has_passed(WORKER)], files[8:])
+    assert_in_order([traced.before for traced in processes if traced.has_passed(CLI)], files[:8])
+    assert_in_order([traced.before + traced.way for traced in processes if traced.has_passed(WORKER)], files[8:])
     print(f"\n4: {len(count_files(processes, first_end(processes)))} files in all, those of 1 among them")

@@ -44,11 +44,11 @@ def copy_sources(target: Path) -> Path:
     skipped = shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so")
     target.mkdir()
     for name in SOURCES:
-        place = ROOT / name
-        if place.is_dir():
-            shutil.copytree(place, target / name, ignore=skipped)
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, target / name, ignore=skipped)
         else:
-            shutil.copy(place, target / name)
+            shutil.copy(source, target / name)
     return target
 
 

@@ -83,16 +83,16 @@ def _deafen(deaf: Path) -> None:
 
     It trains as well as any other.
     """
-    hand_over, kept = StateDonor.start_transfer, list[socket.socket]()
+    start_transfer, ignored = StateDonor.start_transfer, list[socket.socket]()
 
     def open_or_not(donor: StateDonor, worker: str, connection: socket.socket) -> None:
         name, _, how = deaf.read_text().partition(" ") if deaf.exists() else ("", "", "")
         if name != os.environ["ELASTICDL_WORKER"]:
-            hand_over(donor, worker, connection)
+            start_transfer(donor, worker, connection)
         elif how == "closes":
             connection.close()
         else:
-            kept.append(connection)
+            ignored.append(connection)
 
     StateDonor.start_transfer = open_or_not  # type: ignore[method-assign, assignment]
 

@@ -16,10 +16,10 @@ from elasticdl.spec import load
 from elasticdl.spec.directory import JobDirectory
 
 
-def make_job(name: str, at: float, **more: Any) -> JobDirectory:
+def make_job(name: str, modified_at: float, **more: Any) -> JobDirectory:
     directory = jobs.job_directory(name)
     directory.create(load.resolve_job({"name": name, "model": {"definition": "digits.forward"}, **more}))
-    os.utime(directory.spec, (at, at))
+    os.utime(directory.spec, (modified_at, modified_at))
     return directory
 
 

@@ -20,7 +20,7 @@ __all__ = ["engine_script"]
 def test_a_directory_becomes_an_image_and_the_next_command_is_told(
     elasticdl: Run, zoo: Path, engine_script: MakeEngine, tmp_path: Path
 ) -> None:
-    told = engine_script(
+    calls = engine_script(
         "podman", f'for word in "$@"; do case "$word" in */Dockerfile) cat "$word" > {tmp_path}/seen;; esac; done'
     )
 
@@ -29,7 +29,7 @@ def test_a_directory_becomes_an_image_and_the_next_command_is_told(
     )
 
     assert result.exit_code == 0, result.stderr
-    line = told.read_text().splitlines()[-1]
+    line = calls.read_text().splitlines()[-1]
     assert line.startswith("build --tag r.io/digits:1 --file ") and line.endswith(f"--squash {zoo}")
     assert "--build-arg A=b" in line
     assert (tmp_path / "seen").read_text().startswith("FROM mine:2\n")
@@ -49,13 +49,13 @@ def test_an_ignore_file_that_is_there_stays(elasticdl: Run, zoo: Path, engine_sc
 
 
 def test_a_dry_run_builds_and_writes_nothing(elasticdl: Run, zoo: Path, engine_script: MakeEngine) -> None:
-    told = engine_script("buildah")
+    calls = engine_script("buildah")
 
     result = elasticdl("zoo", "build", zoo, "--image", "digits:1", "--dry-run")
 
     assert "EXTRAS=torch,kubernetes" in result.stdout
     assert "COPY --chown=10001:10001 . /model_zoo/" in result.stdout
-    assert [line.split()[0] for line in told.read_text().splitlines()] == ["version"]
+    assert [line.split()[0] for line in calls.read_text().splitlines()] == ["version"]
     assert sorted(path.name for path in zoo.iterdir()) == ["digits.py", "train.csv"]
 
 
@@ -89,11 +89,11 @@ def test_a_failed_build_ends_with_the_engines_last_words(elasticdl: Run, zoo: Pa
 
 
 def test_an_image_is_pushed_to_the_registry_in_its_name(elasticdl: Run, engine_script: MakeEngine) -> None:
-    told = engine_script("docker")
+    calls = engine_script("docker")
 
     assert elasticdl("zoo", "push", "r.io/digits:1", "--", "--quiet").exit_code == 0
 
-    assert told.read_text().splitlines()[-1] == "push --quiet r.io/digits:1"
+    assert calls.read_text().splitlines()[-1] == "push --quiet r.io/digits:1"
 
 
 def test_an_image_that_is_not_there_is_not_pushed(elasticdl: Run, engine_script: MakeEngine) -> None:
@@ -110,10 +110,10 @@ def test_an_interrupted_build_leaves_no_directory_behind(
     zoo: Path, engine_script: MakeEngine, tmp_path: Path, number: signal.Signals
 ) -> None:
     engine_script("podman", '[ "$1" = build ] || exit 0; echo begun; exec sleep 60')
-    place = tmp_path / "temporary"
-    place.mkdir()
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
     words = ["zoo", "build", str(zoo), "--image", "digits:1", "--base", "mine:2"]
-    environ = {**os.environ, "TMPDIR": str(place)}
+    environ = {**os.environ, "TMPDIR": str(temporary)}
 
     with subprocess.Popen(
         [sys.executable, "-m", "elasticdl.cli", *words], env=environ, stderr=subprocess.PIPE, text=True,
@@ -121,11 +121,11 @@ def test_an_interrupted_build_leaves_no_directory_behind(
     ) as process:  # fmt: skip
         assert process.stderr is not None
         assert any(line == "begun\n" for line in iter(process.stderr.readline, ""))
-        assert len(list(place.iterdir())) == 1
+        assert len(list(temporary.iterdir())) == 1
         process.send_signal(number)
         assert process.wait(30) == 130
 
-    assert list(place.iterdir()) == []
+    assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.parametrize("verb", ["build", "push"])

@@ -18,15 +18,19 @@ def engine_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeEngine
     programs.mkdir()
     for name in ("sh", "sleep", "cat"):
         (programs / name).symlink_to(
-            next(Path(place) / name for place in os.defpath.split(":") if place and (Path(place) / name).exists())
+            next(
+                Path(directory) / name
+                for directory in os.defpath.split(":")
+                if directory and (Path(directory) / name).exists()
+            )
         )
     monkeypatch.setenv("PATH", str(programs))
 
     def make(name: str, body: str = "") -> Path:
-        told = tmp_path / f"{name}.told"
+        calls = tmp_path / f"{name}.calls"
         script = programs / name
-        script.write_text(f'#!/bin/sh\necho "$@" >> {told}\n{body}\n')
+        script.write_text(f'#!/bin/sh\necho "$@" >> {calls}\n{body}\n')
         script.chmod(0o755)
-        return told
+        return calls
 
     return make

@@ -21,13 +21,13 @@ FILES = {
 }
 
 
-def installed(place: Path) -> Distribution:
+def installed(directory: Path) -> Distribution:
     for name, content in FILES.items():
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        (place / name).write_text(content)
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text(content)
     record = "".join(f"{name},,\n" for name in [*FILES, "../../bin/elasticdl", "elasticdl-7.dist-info/RECORD"])
-    (place / "elasticdl-7.dist-info" / "RECORD").write_text(record)
-    return Distribution.at(place / "elasticdl-7.dist-info")
+    (directory / "elasticdl-7.dist-info" / "RECORD").write_text(record)
+    return Distribution.at(directory / "elasticdl-7.dist-info")
 
 
 def test_an_installed_package_becomes_a_wheel_that_pip_takes(tmp_path: Path) -> None:

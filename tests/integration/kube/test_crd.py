@@ -34,8 +34,8 @@ def kubectl(server: ApiServer, namespace: str) -> Kubectl:
         pytest.skip("no kubectl beside kube-apiserver")
     environ = {**os.environ, "KUBECONFIG": str(server.kubeconfig(namespace=namespace))}
 
-    def run(*words: str, given: object = None) -> subprocess.CompletedProcess[str]:
-        text = json.dumps(given) if given else None
+    def run(*words: str, document: object = None) -> subprocess.CompletedProcess[str]:
+        text = json.dumps(document) if document else None
         return subprocess.run(
             [str(program), *words], env=environ, input=text, text=True, capture_output=True, timeout=60
         )
@@ -43,10 +43,10 @@ def kubectl(server: ApiServer, namespace: str) -> Kubectl:
     return run
 
 
-def changed(place: str, value: Any) -> dict[str, Any]:
+def changed(path: str, value: Any) -> dict[str, Any]:
     """A good job with one thing set; None takes it away."""
     document = resource("mnist")
-    *parents, leaf = place.split(".")
+    *parents, leaf = path.split(".")
     node = document
     for parent in parents:
         node = node.setdefault(parent, {})
@@ -58,16 +58,16 @@ def changed(place: str, value: Any) -> dict[str, Any]:
 
 
 def test_a_job_is_kept_as_it_was_meant(jobs: Api, namespace: str) -> None:
-    given = resource("mnist")
+    document = resource("mnist")
 
-    kept = jobs.create(deepcopy(given))
+    created = jobs.create(deepcopy(document))
 
-    assert kept["spec"]["model"]["params"] == {"hidden": 128, "layers": [1, {"wide": True}]}
-    assert resolve_elastic_job(kept) == resolve_elastic_job({**given, "metadata": kept["metadata"]})
+    assert created["spec"]["model"]["params"] == {"hidden": 128, "layers": [1, {"wide": True}]}
+    assert resolve_elastic_job(created) == resolve_elastic_job({**document, "metadata": created["metadata"]})
 
 
 @pytest.mark.parametrize(
-    ("place", "value", "words"),
+    ("path", "value", "words"),
     [
         ("spec.workers.replicas", 9, "replicas is outside min .. max"),
         ("spec.workers.replicas", 0, "greater than or equal to 1"),
@@ -101,15 +101,15 @@ def test_a_job_is_kept_as_it_was_meant(jobs: Api, namespace: str) -> None:
         ("metadata.name", "my.job", "use a-z, 0-9 and '-'"),
     ],
 )
-def test_a_bad_job_is_refused_with_words_that_say_why(jobs: Api, place: str, value: Any, words: str) -> None:
+def test_a_bad_job_is_refused_with_words_that_say_why(jobs: Api, path: str, value: Any, words: str) -> None:
     with pytest.raises(InvalidObject) as caught:
-        jobs.create(changed(place, value), dry_run=True)
+        jobs.create(changed(path, value), dry_run=True)
 
     assert words in str(caught.value)
 
 
 def test_kubectl_scales_shows_and_explains(jobs: Api, namespace: str, kubectl: Kubectl) -> None:
-    assert kubectl("apply", "-f", "-", given=resource("mnist")).returncode == 0
+    assert kubectl("apply", "-f", "-", document=resource("mnist")).returncode == 0
 
     scaled = kubectl("scale", "elasticjob/mnist", "--replicas=5")
     refused = kubectl("scale", "elasticjob/mnist", "--replicas=99")
@@ -135,7 +135,7 @@ def test_kubectl_scales_shows_and_explains(jobs: Api, namespace: str, kubectl: K
 
 
 def test_a_key_that_does_not_exist_is_refused_by_kubectl(jobs: Api, kubectl: Kubectl) -> None:
-    refused = kubectl("apply", "-f", "-", given=changed("spec.workers.wishes", 3))
+    refused = kubectl("apply", "-f", "-", document=changed("spec.workers.wishes", 3))
 
     assert refused.returncode != 0
     assert 'unknown field "spec.workers.wishes"' in refused.stderr

@@ -33,8 +33,8 @@ def test_the_workers_of_a_suspended_job_are_deleted_after_its_master(start: Star
     owner = naming.Owner.from_object(read_job(api))
     master = manifest.replica_pod(job, "master-0", "master", owner)
     worker = manifest.replica_pod(job, "worker-0", "worker", owner)
-    other = manifest.replica_pod(resolve_elastic_job(resource("other", api.namespace)), "worker-0", "worker", owner)
-    for pod in (master, worker, other):
+    stranger = manifest.replica_pod(resolve_elastic_job(resource("other", api.namespace)), "worker-0", "worker", owner)
+    for pod in (master, worker, stranger):
         pod["spec"].pop("priorityClassName", None)
         api.create(pod)
 

@@ -34,7 +34,7 @@ class SchedulerProcess:
     def ask(self, path: str) -> tuple[int, str]:
         assert self.process.poll() is None, self.log.read_text()
         try:
-            return probing.ask(self.port, path, 5.0)
+            return probing.http_get(self.port, path, 5.0)
         except OSError as exc:
             return 0, str(exc)
 

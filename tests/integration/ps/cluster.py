@@ -65,15 +65,17 @@ class Cluster:
 
     def rebalance(self, members: list[PsId]) -> list[TransferResult]:
         """Move slots until `members` hold all of them, one pair of ps after the other, each with a map of its own."""
-        done = []
+        results = []
         connections = PsConnections(self.addresses, TOKEN, 10.0).open()
         moves = balance_slots(self.map, members)
-        for source, target in sorted({(one.source, one.target) for one in moves}):
-            batch = [one for one in moves if (one.source, one.target) == (source, target)]
+        for source, target in sorted({(move.source, move.target) for move in moves}):
+            batch = [move for move in moves if (move.source, move.target) == (source, target)]
             self.map = apply_moves(self.map, batch)
-            done.append(move_slots(self.holdings[source], [one.slot for one in batch], target, connections, self.map))
+            results.append(
+                move_slots(self.holdings[source], [move.slot for move in batch], target, connections, self.map)
+            )
         connections.close()
-        return done
+        return results
 
     def back_up(self) -> None:
         """Each holds a copy of the one before it."""

@@ -46,33 +46,35 @@ def declared(holdings: PsState, tables: Sequence[TableSpec] = TABLES) -> PsState
 
 def rows_of(*held: PsState) -> Rows:
     """Every row of these ps: values and state, by table and id."""
-    found: Rows = {}
+    rows: Rows = {}
     for holdings in held:
         for spec, (values, state) in holdings.changed_rows(ALL, 0):
-            table = found.setdefault(spec.name, {})
-            for one, row, more in zip(values.ids, values.rows, state.rows, strict=True):
-                assert int(one) not in table, "a row is with one ps"
-                table[int(one)] = (tuple(row.tolist()), tuple(more.tolist()))
-    return found
+            table = rows.setdefault(spec.name, {})
+            for row_id, row, optimizer_state in zip(values.ids, values.rows, state.rows, strict=True):
+                assert int(row_id) not in table, "a row is with one ps"
+                table[int(row_id)] = (tuple(row.tolist()), tuple(optimizer_state.tolist()))
+    return rows
 
 
 def expected(pushes: Counter[int]) -> Rows:
     """Rows after so many gradients of one for each id: the sums, and the accumulator of Adagrad."""
     if not pushes:
         return {}
-    values = {one: float(sum(-1.0 / np.sqrt(n + 1) for n in range(count))) for one, count in pushes.items()}
+    values = {row_id: float(sum(-1.0 / np.sqrt(n + 1) for n in range(count))) for row_id, count in pushes.items()}
     return {
-        "sums": {one: ((-float(count),) * 2, ()) for one, count in pushes.items()},
-        "squares": {one: ((values[one],), (float(count),)) for one, count in pushes.items()},
+        "sums": {row_id: ((-float(count),) * 2, ()) for row_id, count in pushes.items()},
+        "squares": {row_id: ((values[row_id],), (float(count),)) for row_id, count in pushes.items()},
     }
 
 
-def agree(found: Rows, wanted: Rows) -> None:
-    assert {name: set(table) for name, table in found.items()} == {name: set(table) for name, table in wanted.items()}
-    for name, table in wanted.items():
-        for one, (values, state) in table.items():
-            np.testing.assert_allclose(found[name][one][0], values, rtol=1e-5)
-            assert found[name][one][1] == state
+def agree(actual: Rows, expected: Rows) -> None:
+    assert {name: set(table) for name, table in actual.items()} == {
+        name: set(table) for name, table in expected.items()
+    }
+    for name, table in expected.items():
+        for row_id, (values, state) in table.items():
+            np.testing.assert_allclose(actual[name][row_id][0], values, rtol=1e-5)
+            assert actual[name][row_id][1] == state
 
 
 class LocalFleet:
@@ -144,7 +146,7 @@ class LocalFleet:
         for source in {self.map.owner[slot] for slot in slots} - {target}:
             moves = [SlotMove(slot, source, target) for slot in slots if self.map.owner[slot] == source]
             slot_map = apply_moves(self.map, moves)
-            move_slots(self.holdings[source], [one.slot for one in moves], target, connections, slot_map)
+            move_slots(self.holdings[source], [move.slot for move in moves], target, connections, slot_map)
             self.map = slot_map
         connections.close()
 
@@ -153,9 +155,11 @@ class LocalFleet:
 
     def finish(self, begun: StartedSnapshot) -> Path:
         target = self.directory / manifest.checkpoint_name(begun.step)
-        with staging.staged_directory(target) as place:
-            files = self.coordinator.finish(begun, place, self.newest, target)
-            (place / manifest.MANIFEST_FILE).write_text(Manifest("checkpoint", begun.step, 0, files, {}, {}).render())
+        with staging.staged_directory(target) as directory:
+            files = self.coordinator.finish(begun, directory, self.newest, target)
+            (directory / manifest.MANIFEST_FILE).write_text(
+                Manifest("checkpoint", begun.step, 0, files, {}, {}).render()
+            )
         self.newest = target
         return target
 
@@ -174,9 +178,9 @@ def restored(path: Path, count: int, tables: Sequence[TableSpec] = ()) -> tuple[
     """So many new ps, with the rows of a checkpoint."""
     names = [PsId(f"ps-{10 + n}") for n in range(count)]
     slot_map = SlotMap.initial(names)
-    found = {}
+    holdings = {}
     for name in names:
-        found[name] = declared(PsState(name, seed=3), tables)
-        found[name].set_slot_map(slot_map)
-        snapshot_files.restore_rows(found[name], path, slot_map.slots_of(name))
-    return found, slot_map
+        holdings[name] = declared(PsState(name, seed=3), tables)
+        holdings[name].set_slot_map(slot_map)
+        snapshot_files.restore_rows(holdings[name], path, slot_map.slots_of(name))
+    return holdings, slot_map

@@ -82,10 +82,12 @@ def serving(keys: CurveKeys | None = None) -> Iterator[Served]:
 
 
 def main() -> None:
-    given = json.loads(sys.stdin.readline())
+    curve_keys = json.loads(sys.stdin.readline())
     holdings = PsState(PS, seed=1)
     holdings.set_slot_map(SlotMap.initial([PS]))
-    server = PsServer(holdings, TOKEN, "127.0.0.1", threads=2, keys=CurveKeys(**given) if given else None).start()
+    server = PsServer(
+        holdings, TOKEN, "127.0.0.1", threads=2, keys=CurveKeys(**curve_keys) if curve_keys else None
+    ).start()
     print(server.address, flush=True)
     sys.stdin.read()
     os._exit(0)

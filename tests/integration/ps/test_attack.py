@@ -27,14 +27,19 @@ def attack(job: Job, address: str) -> None:
         plain.linger = 0
         plain.connect(f"tcp://{address}")
         guess = stack.enter_context(connect_socket(context, address, token_digest("guess"), None))
-        known = stack.enter_context(connect_socket(context, address, token, None))
-        for attacker, shown in ((plain, bytes(16)), (guess, token_digest("guess")), (known, bytes(16)), (known, token)):
+        insider = stack.enter_context(connect_socket(context, address, token, None))
+        for attacker, shown in (
+            (plain, bytes(16)),
+            (guess, token_digest("guess")),
+            (insider, bytes(16)),
+            (insider, token),
+        ):
             for transport in WireDtype:
                 for _ in range(4):  # more than a ps has threads
                     attacker.send_multipart(huge(transport, shown))
         for _ in range(2 * 3 * 4):
-            assert known.poll(60_000), "an answer"
-            known.recv_multipart()
+            assert insider.poll(60_000), "an answer"
+            insider.recv_multipart()
         host, _, port = address.rpartition(":")
         for _ in range(200):
             stranger = stack.enter_context(socket.create_connection((host, int(port))))

@@ -28,15 +28,15 @@ SUMS = TableSpec(name="sums", columns=2, initializer=Initializer(kind="zeros"))
 
 def test_the_first_to_put_a_row_decides(start: Start) -> None:
     cluster = start(2)
-    one, two = cluster.client(), cluster.client()
-    one.declare(TABLES)
-    two.declare(TABLES)
+    first, second = cluster.client(), cluster.client()
+    first.declare(TABLES)
+    second.declare(TABLES)
     ids = np.array([5, 900, 5, 17], np.int64)
-    one.insert_rows("users", ids, np.arange(16, dtype=np.float32).reshape(4, 4))
-    two.insert_rows("users", np.array([17, 18]), np.full((2, 4), 99.0, np.float32))
+    first.insert_rows("users", ids, np.arange(16, dtype=np.float32).reshape(4, 4))
+    second.insert_rows("users", np.array([17, 18]), np.full((2, 4), 99.0, np.float32))
 
-    plan = two.plan(np.array([5, 900, 17, 18]))
-    rows = pull(two, {"users": plan})["users"][plan.inverse]
+    plan = second.plan(np.array([5, 900, 17, 18]))
+    rows = pull(second, {"users": plan})["users"][plan.inverse]
     assert rows[:, 0].tolist() == [0.0, 4.0, 12.0, 99.0]
 
 

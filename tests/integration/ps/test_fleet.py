@@ -32,12 +32,12 @@ def wait_serving(job: Job, count: int, without: str = "") -> dict[str, pb.PsStat
     """Until so many ps, and no others, hold all slots, and each of them knows it; `without` is not one of them."""
 
     def is_so(status: pb.JobStatus) -> bool:
-        found = serving(status)
+        servers = serving(status)
         living = [ps for ps in status.ps if ps.state not in ("left", "lost")]
-        shares = [ps.slots for ps in found.values()]
-        versions = {ps.heartbeat.map_version for ps in found.values()}
+        shares = [ps.slots for ps in servers.values()]
+        versions = {ps.heartbeat.map_version for ps in servers.values()}
         is_even = sum(shares) == SLOTS and max(shares) - min(shares) <= 1
-        return len(found) == len(living) == count and is_even and len(versions) == 1 and without not in found
+        return len(servers) == len(living) == count and is_even and len(versions) == 1 and without not in servers
 
     return serving(job.wait(is_so, f"{count} ps hold all slots"))
 
@@ -52,7 +52,7 @@ def scale_ps(job: Job, count: int) -> None:
 def client_of(job: Job, ps: dict[str, pb.PsStatus]) -> Iterator[PsClient]:
     """A client that knows where the ps are; who holds what they tell it."""
     first = PsId(next(iter(ps)))
-    fleet = FleetView(SlotMap(0, (first,) * SLOTS), {PsId(name): one.address for name, one in ps.items()}, {})
+    fleet = FleetView(SlotMap(0, (first,) * SLOTS), {PsId(name): server.address for name, server in ps.items()}, {})
     client = PsClient(fleet, job.directory.load_token(), 30.0).open()
     try:
         client.declare([TABLE])
@@ -98,7 +98,7 @@ def test_the_fleet_grows_and_shrinks_while_the_job_trains(jobs: Jobs) -> None:
 def test_a_ps_that_is_killed_is_replaced_and_the_master_may_die_meanwhile(jobs: Jobs) -> None:
     job = jobs.train("killed", 1, "--num_ps_pods=2", slow=True, pause_s=0.05)
     before = wait_serving(job, 2)
-    at = time.time()
+    killed_at = time.time()
 
     os.kill(before["ps-1"].pid, signal.SIGKILL)
     job.kill_master()
@@ -106,8 +106,8 @@ def test_a_ps_that_is_killed_is_replaced_and_the_master_may_die_meanwhile(jobs: 
 
     assert sorted(after) == ["ps-0", "ps-2"]
     assert after["ps-0"].pid == before["ps-0"].pid
-    assert "SIGKILL" in job.wait_event("ps-lost", at)["reason"]
-    assert job.wait_event("restored", at)["replica"] == "ps-2"
+    assert "SIGKILL" in job.wait_event("ps-lost", killed_at)["reason"]
+    assert job.wait_event("restored", killed_at)["replica"] == "ps-2"
     job.hurry()
     assert job.result()["phase"] == "succeeded"
     job.wait_gone()
@@ -143,7 +143,7 @@ def test_rows_follow_their_slots_and_a_loss_tells_how_many_updates_are_rolled_ba
         push(client, 8)
     lost = job.wait(lambda s: all(ps.heartbeat.applied for ps in serving(s).values()), "pushes at all ps").ps[2]
     os.kill(lost.pid, signal.SIGKILL)
-    at = time.time()
+    killed_at = time.time()
 
     restored = job.wait_event("restored")
     with client_of(job, wait_serving(job, 3)) as client:
@@ -155,7 +155,7 @@ def test_rows_follow_their_slots_and_a_loss_tells_how_many_updates_are_rolled_ba
     begun_anew = (after == initial).all(axis=1)
     assert 0 < begun_anew.sum() < len(IDS), "the rows of the lost ps, and no others, begin anew"
     assert (after[~begun_anew] != moved[~begun_anew]).all(), "the others have the last push"
-    assert at - restored["at"] < 60
+    assert killed_at - restored["at"] < 60
     job.stop()
     job.wait_gone()
 
@@ -187,10 +187,10 @@ def test_with_two_holders_of_each_slot_a_killed_ps_costs_no_update(jobs: Jobs) -
     os.kill(ps["ps-0"].pid, signal.SIGKILL)
     after = wait_serving(job, 2, without="ps-0")
     with client_of(job, after) as client:
-        found = pull(client)
+        rows = pull(client)
 
     assert sorted(after) == ["ps-1", "ps-2"]
-    assert np.array_equal(found, expected)
+    assert np.array_equal(rows, expected)
     job.wait(lambda s: all(ps.backup for ps in serving(s).values()), "copies of all slots again")
     kinds = job.kinds()
     assert "promoted" in kinds and "restored" not in kinds
@@ -222,11 +222,11 @@ def test_a_ps_without_descriptors_fails_its_task_and_lives_on(jobs: Jobs) -> Non
 
     resource.prlimit(first.pid, resource.RLIMIT_NOFILE, (used, before[1]))
     scale_ps(job, 2)
-    told = job.wait_event("move-failed")
+    failure = job.wait_event("move-failed")
     resource.prlimit(first.pid, resource.RLIMIT_NOFILE, before)
     after = wait_serving(job, 2)
 
-    assert "Too many open files" in told["reason"]
+    assert "Too many open files" in failure["reason"]
     assert after["ps-0"].pid == first.pid
     job.hurry()
     assert job.result()["phase"] == "succeeded"

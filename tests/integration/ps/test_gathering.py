@@ -36,9 +36,9 @@ def test_every_row_comes_once_with_its_value_after_slots_moved(start: Start) -> 
 def test_what_is_no_stripe_is_refused(start: Start, ids: list[int]) -> None:
     cluster = start(1)
     cluster.client().declare(TABLES)
-    asked = PsMessage(MessageKind.READ_STRIPE, 0, parts=(TablePart(0, np.array(ids, np.int64), NO_ROWS),))
+    message = PsMessage(MessageKind.READ_STRIPE, 0, parts=(TablePart(0, np.array(ids, np.int64), NO_ROWS),))
     with (
         PsConnections(cluster.addresses, TOKEN, 10.0) as connections,
         pytest.raises(PsRefused, match="READ_STRIPE"),
     ):
-        connections.request(PsId("ps-0"), asked)
+        connections.request(PsId("ps-0"), message)

@@ -33,9 +33,9 @@ STATUS = PsMessage(MessageKind.STATUS, 0)
 
 @pytest.fixture
 def server() -> Iterator[PsServer]:
-    made = PsServer(PsState(PS, seed=1), "token", "127.0.0.1", threads=1, keys=KEYS).start()
-    yield made
-    made.close()
+    ps_server = PsServer(PsState(PS, seed=1), "token", "127.0.0.1", threads=1, keys=KEYS).start()
+    yield ps_server
+    ps_server.close()
 
 
 Ask = Callable[..., PsMessage]
@@ -97,14 +97,14 @@ def test_the_token_is_asked_for_all_the_same(server: PsServer, ask: Ask) -> None
 
 def test_rows_copies_and_cuts_travel_with_keys(tmp_path: Path) -> None:
     held = {name: PsState(name, seed=1) for name in (PS, PsId("ps-1"))}
-    writers = {name: SnapshotWriter(one) for name, one in held.items()}
+    writers = {name: SnapshotWriter(state) for name, state in held.items()}
     servers = {
-        name: PsServer(one, "token", "127.0.0.1", threads=1, keys=KEYS, answers=writers[name].handlers).start()
-        for name, one in held.items()
+        name: PsServer(state, "token", "127.0.0.1", threads=1, keys=KEYS, answers=writers[name].handlers).start()
+        for name, state in held.items()
     }
-    fleet = FleetView(SlotMap.initial(list(held)), {name: one.address for name, one in servers.items()}, {})
-    for one in held.values():
-        one.set_slot_map(fleet.slot_map)
+    fleet = FleetView(SlotMap.initial(list(held)), {name: server.address for name, server in servers.items()}, {})
+    for state in held.values():
+        state.set_slot_map(fleet.slot_map)
     client, coordinator = (
         PsClient(fleet, "token", 30.0, keys=KEYS).open(),
         SnapshotCoordinator(lambda: fleet, "token", 30.0, KEYS).open(),

@@ -31,16 +31,16 @@ def train(lookups: EmbeddingLookups, batches: list[list[int]], first: int = 1) -
         if number - first + 1 < len(arrays):
             lookups.prefetch({"users": arrays[number - first + 1]})
         for _ in range(2):  # two layers with one table
-            found = lookups.lookup("users", ids)
-            lookups.add_gradients("users", found, found.plan.sum_gradients(np.ones((len(ids), 4), np.float32)))
+            rows = lookups.lookup("users", ids)
+            lookups.add_gradients("users", rows, rows.plan.sum_gradients(np.ones((len(ids), 4), np.float32)))
         lookups.push_gradients(sender=0, number=number, rate=1.0, step=number)
 
 
 def rows(cluster: Cluster, ids: list[int]) -> list[float]:
     lookups = EmbeddingLookups(cluster.client(), depth=0)
     lookups.declare(TABLES)
-    found = lookups.lookup("users", np.array(ids), create=False)
-    return found.rows[found.plan.inverse][:, 0].tolist()
+    pulled = lookups.lookup("users", np.array(ids), create=False)
+    return pulled.rows[pulled.plan.inverse][:, 0].tolist()
 
 
 @pytest.mark.parametrize("depth", [0, 1, 3])

@@ -31,10 +31,12 @@ def test_rows_go_with_their_slots_and_workers_follow(start: Start) -> None:
     first.update_fleet(cluster.fleet)
     moved = cluster.rebalance([PsId("ps-0"), second])
 
-    held = [one.status() for one in cluster.holdings.values()]
-    assert [one["slots"] for one in held] == [SLOTS // 2, SLOTS // 2]
-    assert sum(one["tables"]["users"]["rows"] for one in held) == 5000
-    assert sum(one.rows for one in moved) == held[1]["tables"]["users"]["rows"] + held[1]["tables"]["items"]["rows"]
+    held = [state.status() for state in cluster.holdings.values()]
+    assert [status["slots"] for status in held] == [SLOTS // 2, SLOTS // 2]
+    assert sum(status["tables"]["users"]["rows"] for status in held) == 5000
+    assert (
+        sum(result.rows for result in moved) == held[1]["tables"]["users"]["rows"] + held[1]["tables"]["items"]["rows"]
+    )
     after = pull(first, plans)
     assert first.redirects == 1, "it was told where the slots are"
     assert all((after[name] == before[name]).all() for name in plans)
@@ -78,8 +80,8 @@ def test_every_gradient_counts_once_while_slots_move_to_and_fro(start: Start) ->
                 pushed[worker].update(ids.tolist())
                 if len(pending) > 2:
                     client.finish_push(pending.pop(0))
-            for one in pending:
-                client.finish_push(one)
+            for push_handle in pending:
+                client.finish_push(push_handle)
         except BaseException as exc:
             failures.append(exc)
 
@@ -96,7 +98,7 @@ def test_every_gradient_counts_once_while_slots_move_to_and_fro(start: Start) ->
 
     assert not failures, failures
     assert moves > 2
-    assert rows_of(cluster) == {one: -float(count) for one, count in sum(pushed, Counter()).items()}
+    assert rows_of(cluster) == {row_id: -float(count) for row_id, count in sum(pushed, Counter()).items()}
     assert sum(held.push_count for held in cluster.holdings.values()) >= workers * batches
 
 
@@ -106,7 +108,7 @@ def rows_of(cluster: Cluster) -> dict[int, float]:
     plan = client.plan(np.arange(-400, 400))
     rows = pull(client, {"sums": plan})["sums"]
     assert (rows[:, 0] == rows[:, 1]).all()
-    return {int(one): float(row[0]) for one, row in zip(plan.ids, rows, strict=True) if row[0]}
+    return {int(row_id): float(row[0]) for row_id, row in zip(plan.ids, rows, strict=True) if row[0]}
 
 
 def test_state_of_the_optimizer_moves_with_the_rows(start: Start) -> None:

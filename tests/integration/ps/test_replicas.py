@@ -57,12 +57,12 @@ def test_a_push_under_way_is_answered_by_the_one_that_held_the_copy(start: Start
     pending = client.begin_push(
         {"sums": plan}, {"sums": np.ones((IDS, 2), np.float32)}, sender=1, number=1, rate=1.0, step=1
     )
-    told = threading.Timer(0.2, lambda: (cluster.promote(PsId("ps-1")), client.update_fleet(cluster.fleet)))
-    told.start()
+    promotion = threading.Timer(0.2, lambda: (cluster.promote(PsId("ps-1")), client.update_fleet(cluster.fleet)))
+    promotion.start()
 
     assert client.finish_push(pending)
 
-    told.join()
+    promotion.join()
     assert rows_of(cluster) == dict.fromkeys(range(IDS), -1.0)
 
 
@@ -119,8 +119,8 @@ def test_slots_that_move_take_their_copies_along(start: Start) -> None:
     cluster.rebalance([PsId("ps-1"), PsId("ps-2")])
     client.update_fleet(cluster.fleet)
     push(client, plans, {"sums": np.ones((IDS, 2), np.float32)}, number=2)
-    copies = [sum(one.status()["backup_rows"].values()) for one in cluster.holdings.values()]
-    owned = [one.status()["tables"]["sums"]["rows"] for one in cluster.holdings.values()]
+    copies = [sum(state.status()["backup_rows"].values()) for state in cluster.holdings.values()]
+    owned = [state.status()["tables"]["sums"]["rows"] for state in cluster.holdings.values()]
     assert owned[0] == 0
     assert copies == [owned[2], owned[0], owned[1]], "each holds the copies of the one before, and nothing else"
     cluster.kill(PsId("ps-1"))
@@ -168,16 +168,16 @@ def test_slots_move_between_two_that_hold_each_others_copies(start: Start) -> No
 
     thread = threading.Thread(target=train)
     thread.start()
-    one, two, moves = PsId("ps-0"), PsId("ps-1"), 0
+    first, second, moves = PsId("ps-0"), PsId("ps-1"), 0
     while thread.is_alive():
-        moves += len(cluster.rebalance([[one], [one, two], [two], [two, one]][moves % 4]))
+        moves += len(cluster.rebalance([[first], [first, second], [second], [second, first]][moves % 4]))
         if moves > 2:
             has_moved.set()
     thread.join()
 
     assert not failures, failures
-    cluster.kill(one)
-    cluster.promote(one)
+    cluster.kill(first)
+    cluster.promote(first)
     assert rows_of(cluster) == dict.fromkeys(range(IDS), -float(batches))
 
 
@@ -201,8 +201,8 @@ def test_two_ps_that_hold_each_others_copies_may_be_cut_at_once(start: Start) ->
                 pending.append(client.begin_push(plans, sums, sender=worker, number=step, rate=1.0, step=step))
                 if len(pending) > 3:
                     client.finish_push(pending.pop(0))
-            for one in pending:
-                client.finish_push(one)
+            for push_handle in pending:
+                client.finish_push(push_handle)
         except BaseException as exc:
             failures.append(exc)
 
@@ -253,7 +253,7 @@ def test_whenever_a_ps_dies_every_push_counts_once(start: Start, seed: int) -> N
                 sent.release()
                 if len(pending) > 2:
                     assert client.finish_push(pending.pop(0))
-            assert all(client.finish_push(one) for one in pending)
+            assert all(client.finish_push(push_handle) for push_handle in pending)
         except BaseException as exc:
             failures.append(exc)
 
@@ -271,7 +271,7 @@ def test_whenever_a_ps_dies_every_push_counts_once(start: Start, seed: int) -> N
         thread.join()
 
     assert not failures, failures
-    expected = {one: -float(count) for one, count in sum(pushed, Counter()).items()}
+    expected = {row_id: -float(count) for row_id, count in sum(pushed, Counter()).items()}
     assert rows_of(cluster) == expected
     another = next(iter(cluster.holdings))
     cluster.kill(another)
@@ -285,7 +285,7 @@ def rows_of(cluster: Cluster) -> dict[int, float]:
     plan = client.plan(np.arange(IDS))
     rows = pull(client, {"sums": plan})["sums"]
     assert (rows[:, 0] == rows[:, 1]).all()
-    return {int(one): float(row[0]) for one, row in zip(plan.ids, rows, strict=True) if row[0]}
+    return {int(row_id): float(row[0]) for row_id, row in zip(plan.ids, rows, strict=True) if row[0]}
 
 
 class Stalling:
@@ -305,10 +305,10 @@ class Stalling:
         self._stalled = threading.Event()
 
     def close(self) -> None:
-        for one in (self._listener, *self._connections):
+        for connection in (self._listener, *self._connections):
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):

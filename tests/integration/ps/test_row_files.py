@@ -31,7 +31,7 @@ def checkpoint(tmp_path: Path) -> tuple[Path, dict[int, float]]:
     fleet.write_checkpoint(2)
     fleet.push([5])
     path = fleet.write_checkpoint(3)
-    sums = {one: values[0] for one, (values, _) in rows_of(*fleet.holdings.values())["sums"].items()}
+    sums = {row_id: values[0] for row_id, (values, _) in rows_of(*fleet.holdings.values())["sums"].items()}
     fleet.close()
     return path, sums
 
@@ -41,18 +41,18 @@ def test_every_row_is_found_in_its_newest_form(
     tmp_path: Path, checkpoint: tuple[Path, dict[int, float]], shard_bytes: int
 ) -> None:
     path, sums = checkpoint
-    place = tmp_path / "export"
-    place.mkdir()
+    directory = tmp_path / "export"
+    directory.mkdir()
 
-    entries = exported_tables.export_tables(path, place, seed=3, shard_bytes=shard_bytes)
+    entries = exported_tables.export_tables(path, directory, seed=3, shard_bytes=shard_bytes)
 
-    assert set(entries) == {one.name for one in place.iterdir()}
-    assert all(entries[one.name].bytes == one.stat().st_size for one in place.iterdir())
-    found = ExportedTables.open(place)
-    assert found.tables["sums"].rows == len(sums) == 2001
+    assert set(entries) == {file.name for file in directory.iterdir()}
+    assert all(entries[file.name].bytes == file.stat().st_size for file in directory.iterdir())
+    exported = ExportedTables.open(directory)
+    assert exported.tables["sums"].rows == len(sums) == 2001
     ids = np.array([*sums, 10**9, -(10**9)])
-    assert found.lookup("sums", ids).tolist() == [[one, one] for one in [*sums.values(), 0.0, 0.0]]
-    assert found.lookup("sums", ids[:0]).shape == (0, 2)
+    assert exported.lookup("sums", ids).tolist() == [[value, value] for value in [*sums.values(), 0.0, 0.0]]
+    assert exported.lookup("sums", ids[:0]).shape == (0, 2)
 
 
 def test_shards_are_sorted_and_no_larger_than_asked_for(
@@ -60,7 +60,7 @@ def test_shards_are_sorted_and_no_larger_than_asked_for(
 ) -> None:
     exported_tables.export_tables(checkpoint[0], tmp_path, seed=3, shard_bytes=8000)
 
-    shards = [load_file(one) for one in sorted(tmp_path.glob("0-sums-*.safetensors"))]
+    shards = [load_file(path) for path in sorted(tmp_path.glob("0-sums-*.safetensors"))]
     assert len(shards) > 3
     assert all((np.diff(shard["ids"]) > 0).all() for shard in shards)
     assert sum(len(shard["ids"]) for shard in shards) == 2001
@@ -75,9 +75,9 @@ def test_the_lookup_of_the_manual_finds_the_same(tmp_path: Path, checkpoint: tup
     names: dict[str, object] = {}
     exec(compile(program.partition("```")[0], "checkpoints.md", "exec"), names)
 
-    found = names["lookup"](tmp_path, "sums", np.array([*sums, 10**9]))  # type: ignore[operator]
+    values = names["lookup"](tmp_path, "sums", np.array([*sums, 10**9]))  # type: ignore[operator]
 
-    assert found.tolist() == [[one, one] for one in [*sums.values(), 0.0]]
+    assert values.tolist() == [[value, value] for value in [*sums.values(), 0.0]]
 
 
 def test_ids_that_were_never_seen_have_their_first_values(tmp_path: Path) -> None:
@@ -89,9 +89,9 @@ def test_ids_that_were_never_seen_have_their_first_values(tmp_path: Path) -> Non
     ids, first = np.arange(20), np.empty((20, 3), np.float32)
     create_table(UNIFORM, 3).pull(ids, first)
 
-    found = ExportedTables.open(tmp_path).lookup("a/b c", ids)
+    rows = ExportedTables.open(tmp_path).lookup("a/b c", ids)
 
-    assert (found == first).all() and len(np.unique(found)) == 60
+    assert (rows == first).all() and len(np.unique(rows)) == 60
 
 
 def test_what_is_no_export_is_refused(tmp_path: Path, checkpoint: tuple[Path, dict[int, float]]) -> None:
@@ -116,9 +116,9 @@ def test_a_table_of_known_size_is_gathered_in_the_order_of_its_ids(tmp_path: Pat
     expected = np.empty((70_000, 4), np.float32)
     create_table(spec, 3).pull(np.arange(70_000), expected)
 
-    found = exported_tables.pull_whole_table(client, spec)
+    table = exported_tables.pull_whole_table(client, spec)
 
-    assert (found == expected).all()
+    assert (table == expected).all()
     assert sum(len(rows) for rows in rows_of(*fleet.holdings.values()).values()) == 0, "looking makes no rows"
     with pytest.raises(SpecError, match="expected a known number of rows"):
         exported_tables.pull_whole_table(client, spec.model_copy(update={"rows": None}))

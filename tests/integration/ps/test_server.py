@@ -25,24 +25,24 @@ from tests.waiting import until
 @pytest.mark.parametrize("count", [1, 3])
 def test_gradients_pushed_by_one_worker_are_in_the_rows_another_pulls(start: Start, count: int) -> None:
     cluster = start(count)
-    one, two = cluster.client(), cluster.client()
-    one.declare(TABLES)
-    two.declare(TABLES[::-1])
+    writer, reader = cluster.client(), cluster.client()
+    writer.declare(TABLES)
+    reader.declare(TABLES[::-1])
     ids = np.array([5, -7, 5, 2**62, 5, -7], np.int64)
-    plans = {"users": one.plan(ids), "items": one.plan(np.arange(3000))}
-    before = pull(one, plans)
+    plans = {"users": writer.plan(ids), "items": writer.plan(np.arange(3000))}
+    before = pull(writer, plans)
     assert (before["users"] == 1.0).all()
 
     sums = {
         "users": plans["users"].sum_gradients(np.ones((6, 4), np.float32)),
         "items": np.zeros((3000, 2), np.float32),
     }
-    one.finish_push(one.begin_push(plans, sums, sender=1, number=1, rate=0.5, step=1))
+    writer.finish_push(writer.begin_push(plans, sums, sender=1, number=1, rate=0.5, step=1))
 
-    plan = two.plan(ids)
-    rows = pull(two, {"users": plan})["users"][plan.inverse]
-    assert rows.tolist() == [[1 - 0.5 * np.count_nonzero(ids == one)] * 4 for one in ids]
-    again = pull(two, {"items": plans["items"]})["items"]
+    plan = reader.plan(ids)
+    rows = pull(reader, {"users": plan})["users"][plan.inverse]
+    assert rows.tolist() == [[1 - 0.5 * np.count_nonzero(ids == row_id)] * 4 for row_id in ids]
+    again = pull(reader, {"items": plans["items"]})["items"]
     assert (again == before["items"]).all(), "a gradient of zero changes nothing"
 
 
@@ -79,15 +79,15 @@ def test_a_push_that_one_ps_refuses_leaves_the_answers_of_the_others(start: Star
     bad, good = np.full((300, 4), np.nan, np.float32), np.ones((300, 4), np.float32)
     refused = client.begin_push({"users": plan}, {"users": bad}, sender=1, number=1, rate=1.0, step=1)
     taken = client.begin_push({"users": plan}, {"users": good}, sender=2, number=1, rate=1.0, step=1)
-    told = 0
+    refusals = 0
     for pushed in (taken, refused):
         while pushed.open_count:
             try:
                 client.finish_push(pushed)
             except PsRefused:
-                told += 1
+                refusals += 1
 
-    assert told == 3, "each of the three says so, once"
+    assert refusals == 3, "each of the three says so, once"
     assert (pull(client, {"users": plan})["users"] == 0.0).all()
 
 

@@ -31,16 +31,16 @@ def test_rows_are_the_same_with_and_without_shared_memory(start: Start, count: i
         client.declare([WIDE])
     plan = near.plan(np.arange(COUNT) * 3)
     first = pull(near, {"wide": plan})["wide"]  # meanwhile the ps have looked
-    kept = pull(near, {"wide": plan})["wide"]
+    second = pull(near, {"wide": plan})["wide"]
     assert [server.shared_memories.sweep() for server in cluster.servers.values()] == [1] * count
 
     gradients = np.random.default_rng(1).standard_normal((COUNT, 8)).astype(np.float32)
     push(near, {"wide": plan}, {"wide": gradients}, number=1)
-    found, over_the_socket = pull(near, {"wide": plan})["wide"], pull(far, {"wide": plan})["wide"]
+    after_push, over_the_socket = pull(near, {"wide": plan})["wide"], pull(far, {"wide": plan})["wide"]
 
-    assert (first == kept).all(), "rows that are still looked at are not written over"
-    assert (found == over_the_socket).all()
-    assert np.allclose(found, first - gradients, atol=1e-6)
+    assert (first == second).all(), "rows that are still looked at are not written over"
+    assert (after_push == over_the_socket).all()
+    assert np.allclose(after_push, first - gradients, atol=1e-6)
 
 
 def test_a_ps_that_has_forgotten_the_memory_is_sent_the_arrays(start: Start) -> None:

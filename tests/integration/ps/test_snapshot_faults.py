@@ -54,17 +54,17 @@ def test_a_push_is_completely_in_a_snapshot_or_not_at_all(launch: Launch) -> Non
 
     seen = []
     for path in paths:
-        found, slot_map = restored(path, 2)
-        counts = {row for row, _ in rows_of(*found.values()).get("sums", {}).values()}
+        holdings, slot_map = restored(path, 2)
+        counts = {row for row, _ in rows_of(*holdings.values()).get("sums", {}).values()}
         assert len(counts) <= 1, "every row has the same pushes"
         number = int(-next(iter(counts))[0]) if counts else 0
         seen.append(number)
         if number:
-            before = rows_of(*found.values())
-            fleet.send(number, ids, found, slot_map)
-            assert rows_of(*found.values()) == before
-            fleet.send(number + 1, ids, found, slot_map)
-            assert rows_of(*found.values()) != before
+            before = rows_of(*holdings.values())
+            fleet.send(number, ids, holdings, slot_map)
+            assert rows_of(*holdings.values()) == before
+            fleet.send(number + 1, ids, holdings, slot_map)
+            assert rows_of(*holdings.values()) != before
             assert snapshot_files.read_chain(path).newest_files[0].applied_pushes == number
     assert seen == sorted(seen) and seen[-1] > seen[0]
 
@@ -94,8 +94,8 @@ def test_a_snapshot_waits_for_backups_without_a_deadlock(launch: Launch) -> None
     thread.join()
     client.close()
 
-    found, _ = restored(paths[-1], 3)
-    assert {len(values) for values in rows_of(*found.values()).values()} == {300}
+    holdings, _ = restored(paths[-1], 3)
+    assert {len(values) for values in rows_of(*holdings.values()).values()} == {300}
     assert pushed
 
 
@@ -111,7 +111,7 @@ def test_the_next_snapshot_does_not_wait_for_the_disk(launch: Launch, monkeypatc
         return write(directory, name, held)
 
     monkeypatch.setattr(snapshot_files, "write_snapshot", slowly)
-    first, wanted = fleet.begin(2), rows_of(*fleet.holdings.values())
+    first, expected = fleet.begin(2), rows_of(*fleet.holdings.values())
     writing = threading.Thread(target=fleet.finish, args=(first,))
     writing.start()
     fleet.push([2])
@@ -121,7 +121,7 @@ def test_the_next_snapshot_does_not_wait_for_the_disk(launch: Launch, monkeypatc
     fleet.push([3])
     path = fleet.finish(second)
 
-    assert rows_of(*restored(fleet.directory / manifest.checkpoint_name(2), 1)[0].values()) == wanted
+    assert rows_of(*restored(fleet.directory / manifest.checkpoint_name(2), 1)[0].values()) == expected
     assert rows_of(*restored(path, 3)[0].values()) == later
 
 
@@ -150,9 +150,11 @@ def test_checkpoints_in_a_row_share_no_file_and_each_costs_what_changed(launch: 
         paths.append(fleet.finish(snapshot))
         rows.append(rows_of(*fleet.holdings.values()))
 
-    files = [{path.stat().st_ino for path in (one / "ps").glob("*.safetensors")} for one in paths]
-    assert all(some.isdisjoint(others) for some, others in pairwise(files))
-    assert all(some & others for some, others in zip(files, files[2:], strict=False)), "those after the first two build"
+    files = [{path.stat().st_ino for path in (checkpoint / "ps").glob("*.safetensors")} for checkpoint in paths]
+    assert all(inodes.isdisjoint(other_inodes) for inodes, other_inodes in pairwise(files))
+    assert all(inodes & other_inodes for inodes, other_inodes in zip(files, files[2:], strict=False)), (
+        "those after the first two build"
+    )
     assert [rows_of(*restored(path, 3)[0].values()) for path in paths] == rows
 
 
@@ -166,11 +168,11 @@ def test_a_checkpoint_begun_while_another_is_written_shares_no_file_with_it(laun
     under_way = fleet.coordinator.begin(3, choose_base(fleet.directory, 3, is_another_under_way=False))
     snapshot = fleet.coordinator.begin(4, choose_base(fleet.directory, 3, is_another_under_way=True))
     paths = []
-    for one in (under_way, snapshot):
-        fleet.newest = find_base(fleet.directory, one)
-        paths.append(fleet.finish(one))
+    for checkpoint in (under_way, snapshot):
+        fleet.newest = find_base(fleet.directory, checkpoint)
+        paths.append(fleet.finish(checkpoint))
 
-    third, fourth = ({path.stat().st_ino for path in (one / "ps").glob("*.safetensors")} for one in paths)
+    third, fourth = ({path.stat().st_ino for path in (checkpoint / "ps").glob("*.safetensors")} for checkpoint in paths)
     assert len(third) == len(fourth) == 4 and third.isdisjoint(fourth)
 
 

@@ -52,10 +52,10 @@ class Snapshots(RuleBasedStateMachine):
     def add(self) -> None:
         self.fleet.add()
 
-    @rule(slots=SLOTS, place=st.integers(0, 3))
-    def move(self, slots: list[int], place: int) -> None:
+    @rule(slots=SLOTS, target_index=st.integers(0, 3))
+    def move(self, slots: list[int], target_index: int) -> None:
         names = list(self.fleet.holdings)
-        self.fleet.move(slots, names[place % len(names)])
+        self.fleet.move(slots, names[target_index % len(names)])
 
     @rule()
     def begin(self) -> None:

@@ -59,8 +59,8 @@ for step in job:
         if slow.exists():
             time.sleep(0.1)
         if habit == "micro":
-            for part, wanted in zip(inputs.split(4), targets.split(4), strict=True):
-                step.backward(batch_loss(part, wanted), records=len(part))
+            for part, part_targets in zip(inputs.split(4), targets.split(4), strict=True):
+                step.backward(batch_loss(part, part_targets), records=len(part))
         else:
             step.backward(batch_loss(inputs, targets), scaler=scaler)
     scaler.unscale_(optimizer)

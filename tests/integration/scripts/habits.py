@@ -182,8 +182,8 @@ for step in job:
         if slow.exists():
             time.sleep(0.2)
         if habit == "micro":
-            for part, wanted in zip(inputs.split(2), targets.split(2), strict=True):
-                step.backward(nn.functional.cross_entropy(model(part), wanted), records=len(part))
+            for part, part_targets in zip(inputs.split(2), targets.split(2), strict=True):
+                step.backward(nn.functional.cross_entropy(model(part), part_targets), records=len(part))
             continue
         loss = nn.functional.cross_entropy(model(inputs), targets)
         if habit == "break-inside" and step.number == 7 and job.worker == "worker-1":

@@ -32,24 +32,24 @@ slow = Path(options.slow)
 
 
 class Numbers(IterableDataset[tuple[torch.Tensor, int]]):
-    place = 0
+    position = 0
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, int]]:
         worker = get_worker_info()
         assert worker is not None
         pid = os.getppid() if multiprocessing.parent_process() else os.getpid()
-        while (number := self.place * worker.num_workers + worker.id) < RECORDS:
+        while (number := self.position * worker.num_workers + worker.id) < RECORDS:
             with open(f"{options.output}-read-{pid}", "a") as file:
-                file.write(f"{self.place}\n")
-            self.place += 1
+                file.write(f"{self.position}\n")
+            self.position += 1
             yield torch.randn(6, generator=torch.Generator().manual_seed(number)), number % 2
 
     def state_dict(self) -> dict[str, Any]:
-        return {"place": self.place, "shard": (0, None), "tensor": torch.tensor([self.place])}
+        return {"position": self.position, "shard": (0, None), "tensor": torch.tensor([self.position])}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        assert state["shard"] == (0, None) and int(state["tensor"]) == state["place"]
-        self.place = state["place"]
+        assert state["shard"] == (0, None) and int(state["tensor"]) == state["position"]
+        self.position = state["position"]
 
 
 torch.manual_seed(3)

@@ -30,4 +30,4 @@ def test_ctrl_c_writes_what_there_is(tmp_path: Path) -> None:
 
     assert process.returncode == 130
     assert "stopped after" in output
-    assert any(not one["is_complete"] for one in json.loads((tmp_path / "r.json").read_text())["policies"])
+    assert any(not policy["is_complete"] for policy in json.loads((tmp_path / "r.json").read_text())["policies"])

@@ -19,11 +19,11 @@ duckdb = pytest.importorskip("duckdb")
 
 def test_a_file_that_somebody_writes_to_is_waited_for(path: Path) -> None:
     writer = "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print('open', flush=True); input(); c.close()"
-    with subprocess.Popen([sys.executable, "-c", writer, str(path)], stdin=PIPE, stdout=PIPE, text=True) as other:
-        assert other.stdout is not None and other.stdin is not None
-        assert other.stdout.readline() == "open\n"
+    with subprocess.Popen([sys.executable, "-c", writer, str(path)], stdin=PIPE, stdout=PIPE, text=True) as writing:
+        assert writing.stdout is not None and writing.stdin is not None
+        assert writing.stdout.readline() == "open\n"
         with pytest.raises(DataUnavailable, match=r"did not answer for 0.2 s: .*open for writing elsewhere"):
             source_of(path, "clicks", retry_s=0.2)
-        other.stdin.write("\n")
-        other.stdin.flush()
+        writing.stdin.write("\n")
+        writing.stdin.flush()
         source_of(path, "clicks", retry_s=30).close()

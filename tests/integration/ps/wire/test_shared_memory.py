@@ -24,10 +24,10 @@ def test_memory_of_a_worker_that_is_gone_is_let_go_and_its_rooms_stay_whole_unti
     )
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
         assert worker.stdout is not None
-        text, at = worker.stdout.readline().rsplit(b" ", 1)
+        text, offset = worker.stdout.readline().rsplit(b" ", 1)
         offer, views = SharedMemoryHandle.decode(text), SharedMemoryViews()
         views.open(offer)
-        _, rows = views.find(offer.name).arrays(int(at), 2000, 2000, 4)
+        _, rows = views.find(offer.name).arrays(int(offset), 2000, 2000, 4)
         assert views.sweep() == 1
         worker.kill()
         worker.wait()
