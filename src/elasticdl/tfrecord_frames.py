@@ -27,7 +27,7 @@ def frame_record(record: bytes) -> bytes:
 
 
 def read_intact_records(file: IO[bytes]) -> Iterator[bytes]:
-    """Yields records up to the first that is incomplete or damaged: where it ends, nobody knows."""
+    """Yields records up to the first that is incomplete or damaged: its end is unknown."""
     while len(head := file.read(HEAD.size)) == HEAD.size:
         length, head_crc = HEAD.unpack(head)
         if masked_crc(head[:8]) != head_crc:

@@ -32,7 +32,7 @@ class Role(StrEnum):
     MASTER = "master"
     WORKER = "worker"
     PS = "ps"
-    CLIENT = "client"  # people, the command line, schedulers
+    CLIENT = "client"  # users, the command line, schedulers
 
     @classmethod
     def from_replica(cls, replica: str) -> Role:

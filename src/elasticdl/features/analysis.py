@@ -32,7 +32,7 @@ class AnalysisSource:
 
 
 def ignore_progress(activity: str, done: float) -> None:
-    """The progress callback if nobody watches."""
+    """A progress callback that does nothing."""
 
 
 def analyze(

@@ -50,7 +50,7 @@ class Job:
         with elasticdl.submit("job.yaml") as job:
             job.wait(timeout_s=600)
 
-    Every method asks the job anew. If the job was deleted meanwhile, it raises JobNotFound.
+    Every method asks the job again. If the job was deleted meanwhile, it raises JobNotFound.
     """
 
     def __init__(self, backend: JobBackend) -> None:

@@ -113,7 +113,7 @@ class DelayedReport:
 
     replica: str
     reason: str
-    is_trouble: bool  # somebody has to act
+    is_trouble: bool  # the user has to act
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 VIEWS_INTERVAL_S = 0.5
 GOODBYE_TIMEOUT_S = 10.0  # released workers have this long to say goodbye; the launcher deals with the rest
-# Of a job that is deleted, the rights may go before the master is told to: whoever ended by itself meanwhile would be
-# started again, and could not tell its workers any more.
+# When a job is deleted, its rights may disappear before its master is stopped. A master that exits in between would be
+# restarted, and could no longer stop its workers.
 DELETION_GRACE_S = 5.0
-CURVES_TIMEOUT_S = 20.0  # for reading what masters before have drawn, on a machine that may be busy
-WATCHERS_TIMEOUT_S = 1.0  # people who watch have this long to hear the end
+CURVES_TIMEOUT_S = 20.0  # for reading the curves of earlier masters, on a machine that may be busy
+WATCHERS_TIMEOUT_S = 1.0  # watching clients have this long to receive the end
 
 
 def main(argv: list[str]) -> int:
@@ -150,7 +150,7 @@ def _earlier_port(directory: JobDirectory) -> int:
     try:
         document = read_json(directory.master)
     except StateDamaged as exc:
-        logging.getLogger("elasticdl").warning("%s; it is written anew", exc)
+        logging.getLogger("elasticdl").warning("%s; it is written again", exc)
         return 0
     return int(str(document["address"]).rpartition(":")[2]) if document and "address" in document else 0
 
@@ -204,7 +204,7 @@ async def _tell_launcher(loop: MasterLoop) -> None:
 
 
 async def _run_views(directory: JobDirectory, loop: MasterLoop, address: str) -> None:
-    """Views for people. Whatever happens to them, the job goes on."""
+    """Views for users. If one fails, the job goes on."""
     try:
         await _update_views(directory, loop, address)
     except Exception:

@@ -25,7 +25,7 @@ from elasticdl.operator.context import Document, MasterSnapshot, ObjectConflict,
 from elasticdl.operator.reconcile import reconcile
 
 RETRY_S = 2.0
-ERROR_RETRY_S = 30.0  # a right or a quota is missing, which somebody has to grant
+ERROR_RETRY_S = 30.0  # a missing right or quota has to be granted first
 
 logger = logging.getLogger(__name__)
 

@@ -62,7 +62,7 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
     return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
-# YAML 1.1 reads 1e-3 as a word; nobody who writes a learning rate means that.
+# YAML 1.1 reads 1e-3 as a word, which is never meant for a learning rate.
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
 )

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 from elasticdl.errors import SpecError
 from elasticdl.extras import install_command
 
-CONNECT_S, READ_S = 5.0, 30.0  # of one request; whoever asks tries again
+CONNECT_S, READ_S = 5.0, 30.0  # of one request; callers try again
 LOCAL_SCHEME = "file"
 
 
@@ -65,7 +65,7 @@ def has_password(address: str) -> bool:
 
 
 def find_address_problem(address: str) -> str:
-    """Why `address` is no place to write to or to take a model from; "" where it is one. Asks nobody."""
+    """Why `address` is no place to write to or to take a model from; "" where it is one. Makes no request."""
     scheme, (_, _, path) = parse_scheme(address), address.partition("://")
     if scheme == LOCAL_SCHEME:
         is_absolute = "://" not in address or path.startswith("/")

@@ -95,7 +95,7 @@ def check_optimizers(model: nn.Module, optimizers: Sequence[torch.optim.Optimize
 
 
 def check_unknown_state(optimizers: Sequence[torch.optim.Optimizer], state: UserState) -> None:
-    """Raise SpecError for an LR scheduler or GradScaler in use that join was not told of."""
+    """Raise SpecError for an LR scheduler or GradScaler in use that join does not know."""
     if _find_unknown_state(optimizers, state):
         gc.collect()  # unreachable objects do not count
         problem = _find_unknown_state(optimizers, state)

@@ -44,7 +44,7 @@ def initialize_state(
 
 
 def load_initial_image(spec: JobSpec, directory: AnyPath, run_id: str) -> CapturedState | None:
-    """The job's newest checkpoint, or the one to start from; None if the job begins anew."""
+    """The job's newest checkpoint, or the one to start from; None if the job starts from the beginning."""
     newest = store.read_newest(directory)
     if newest is not None and (spec.checkpoint.resume or newest[1].get("run") == run_id):
         image, metadata, path = newest

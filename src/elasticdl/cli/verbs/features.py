@@ -166,7 +166,7 @@ def analyze(
     type=click.IntRange(0),
     default=100_000,
     show_default=True,
-    help="Look at the first N rows. 0: at all rows.",
+    help="Use only the first N rows. 0: all rows.",
 )
 @_source_options
 def drift(

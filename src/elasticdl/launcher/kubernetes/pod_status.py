@@ -33,7 +33,7 @@ _SIGNAL_CODES = range(129, 193)  # 128 + the number of the signal, as in a shell
 @dataclass(frozen=True, slots=True)
 class PodWaiting:
     reason: str  # in the words of the scheduler or of the kubelet
-    is_trouble: bool = field(default=False, compare=False)  # somebody has to act, so it is reported at once
+    is_trouble: bool = field(default=False, compare=False)  # the user has to act, so it is reported at once
 
 
 @dataclass(frozen=True, slots=True)

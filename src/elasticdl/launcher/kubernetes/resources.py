@@ -21,7 +21,7 @@ def role_spec(spec: JobSpec, role: str) -> RoleSpec:
 
 
 def memory_limit(spec: JobSpec, role: str, raises: int) -> str:
-    """The memory limit of a pod after so many raises; "" if it has none. It stops growing at the allowed maximum."""
+    """The memory limit of a pod after `raises` raises; "" if it has none. It stops growing at the allowed maximum."""
     settings = role_spec(spec, role)
     limit = settings.limits.get("memory") or settings.requests.get("memory", "")
     return _raise_quantity(limit, raises, _max_memory_bytes(spec, limit)) if limit else ""

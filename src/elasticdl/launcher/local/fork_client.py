@@ -176,7 +176,7 @@ def become_subreaper() -> None:
 
 
 def reap_orphans(watched_pids: Callable[[], Iterable[int]]) -> None:
-    """Reap children that ended and that nobody watches: processes that replicas started and left behind."""
+    """Reaps ended children that are not watched: processes that replicas started and left behind."""
     with suppress(ChildProcessError):
         while (child := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
             if child.si_pid in set(watched_pids()):

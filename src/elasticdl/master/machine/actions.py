@@ -44,7 +44,7 @@ class SignalReplica(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EventLogEntry:
-    """One line of the event log: `reason` is for people, the other fields are for programs."""
+    """One line of the event log: `reason` is for users, the other fields are for programs."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_inf_nan="constants")
 

@@ -201,7 +201,7 @@ def _count_loss(job: MasterState, worker: Worker, exit_: ReplicaExit, cause: Exi
     if not loss_streak.is_failure:
         return cause, True
     progress = job.strategy.describe_progress(job)
-    progress_text = f"no progress since {progress}" if job.strategy.known_progress(job) else "no progress at all"
+    progress_text = f"no progress since {progress}" if job.strategy.known_progress(job) else "no progress"
     reason = (
         f"{cause.reason}; loss {loss_streak.incidents} in a row with {progress_text}, so it counts as a failure; "
         f"if the kernel kills workers because they run out of memory, {out_of_memory.memory_advice(job)}"

@@ -116,12 +116,12 @@ class PsFleet:
         return [owner for owner in dict.fromkeys(self.slot_owners) if not self.ps[owner].is_serving]
 
     def to_wire(self) -> FleetView:
-        """The fleet as workers and ps are told about it."""
+        """Returns the fleet as sent to workers and ps."""
         gone = frozenset(ps.id for ps in self.ps.values() if not ps.is_present)
         return FleetView(self.slot_map, self._addresses(), dict(self.backups), gone)
 
     def to_wire_after(self, task: TaskAssigned) -> FleetView:
-        """The fleet as workers and ps are told about it once the task is done."""
+        """Returns the fleet as sent to workers and ps once the task is done."""
         slot_owners, backups = self._owners_after(task)
         return self.to_wire()._replace(slot_map=SlotMap(task.version, slot_owners), backups=backups)
 

@@ -1,1 +1,1 @@
-"""What people see of a job: its status and result, and the curves in TensorBoard."""
+"""What users see of a job: its status and result, and the curves in TensorBoard."""

@@ -52,7 +52,7 @@ class SnapshotRequest(_Body):
 class SnapshotReply(_Body):
     """The reply to SNAPSHOT."""
 
-    pause_s: float  # how long nobody could pull or push
+    pause_s: float  # how long pulls and pushes were blocked
     owned_slots: PackedSlots
     full_slots: PackedSlots
     rows: int

@@ -47,7 +47,7 @@ def estimate_from_difference(before: float, now: float, product: float, scale: f
 
 @dataclass(slots=True)
 class SmoothedNoise:
-    """Estimates smoothed over some thousand global batches; begins anew if they are made in another way."""
+    """Estimates smoothed over some thousand global batches; starts over when batches are formed in another way."""
 
     _square: float = 0.0
     _variance: float = 0.0

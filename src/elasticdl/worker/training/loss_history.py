@@ -62,11 +62,11 @@ class LossHistory:
         return EpochMeanLoss(number, newest.step, self._sum / max(self._records, 1), self._records)
 
     def reset(self) -> None:
-        """Begin anew: no step is done."""
+        """Starts over: no step is done."""
         self.load_state({}, {})
 
     def add(self, began: int, point: UpdateLoss, records: int) -> None:
-        """Add an update that took the steps `began` … `point.step` - 1 and trained so many `records`."""
+        """Add an update that took the steps `began` … `point.step` - 1 and trained `records` records."""
         with self._lock:
             if began % self._steps_per_epoch == 0:  # an update never crosses the end of an epoch
                 self._sum, self._records = 0.0, 0

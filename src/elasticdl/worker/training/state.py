@@ -198,7 +198,11 @@ class TrainingState:
     def load_user_state(self, captured: Mapping[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         missing = self.user_state.restore(captured, tensors)
         if missing:
-            _log.warning("the state of step %d does not contain %s: they begin anew", self.step, ", ".join(missing))
+            _log.warning(
+                "the state of step %d does not contain %s: they start from their initial state",
+                self.step,
+                ", ".join(missing),
+            )
 
     # ---- an update
 

@@ -102,7 +102,7 @@ class Step:
         seed_everything(self._feed.plan.seed, self.number, _AFTER_BATCHES_KEY, self.updates)
 
     def start(self, share: RankRange) -> None:
-        """Begin anew: the batches of `share` are computed next."""
+        """Starts over: the batches of `share` are computed next."""
         self._share = share
         self._open: tuple[int, int, Batch, int] | None = None  # rank, pass, batch and its records without a loss yet
         self.losses: dict[int, torch.Tensor] = {}
