@@ -169,7 +169,7 @@ def test_a_column_the_model_misses_is_named_with_those_there_are(project: Path) 
 
 
 @pytest.mark.parametrize("option", ["--output", "--checkpoint_dir"])
-def test_a_place_that_cannot_be_written_is_refused(project: Path, option: str) -> None:
+def test_a_directory_that_cannot_be_written_is_refused(project: Path, option: str) -> None:
     message = refused(project, f"{option}={project}/job.yaml/below")
 
     assert option in message

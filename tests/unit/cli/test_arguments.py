@@ -33,7 +33,7 @@ def make_job(name: str, at: float, **more: Any) -> JobDirectory:
     ("word", "expected"),
     [("last", "mnist-b"), ("ctr", "ctr-1"), ("mnist-a", "mnist-a"), ("mnist-", None), ("x", None), ("", None)],
 )
-def test_a_word_means_a_whole_name_a_unique_prefix_or_the_newest_job(word: str, expected: str | None) -> None:
+def test_a_word_is_resolved_to_a_full_name_a_unique_prefix_or_the_newest_job(word: str, expected: str | None) -> None:
     if word == "mnist-":
         with pytest.raises(SpecError, match="several jobs: mnist-a, mnist-b; write more of the name"):
             resolve_name(word, NAMES)
@@ -41,14 +41,14 @@ def test_a_word_means_a_whole_name_a_unique_prefix_or_the_newest_job(word: str, 
         assert resolve_name(word, NAMES) == expected
 
 
-def test_a_whole_name_counts_more_than_a_prefix_and_than_last() -> None:
+def test_a_full_name_wins_over_a_prefix_and_over_last() -> None:
     assert resolve_name("mnist", ["mnist", "mnist-2"]) == "mnist"
     assert resolve_name("last", ["last", "newer"]) == "last"
     assert resolve_name("last", []) is None
 
 
 @pytest.mark.parametrize("words", [["status"], ["status", "last"], ["status", "new"], ["status", "newer-job"]])
-def test_status_takes_no_name_last_or_a_prefix(elasticdl: Run, words: list[str]) -> None:
+def test_status_accepts_no_name_last_or_a_prefix(elasticdl: Run, words: list[str]) -> None:
     make_job("newer-job", 2000)
     make_job("older-job", 1000)
 
@@ -69,7 +69,7 @@ def test_an_ambiguous_prefix_lists_the_candidates(elasticdl: Run, verb: str) -> 
     assert "several jobs: mnist-a, mnist-b" in result.stderr
 
 
-def test_a_whole_name_on_the_cluster_counts_more_than_a_prefix_here(elasticdl: Run, cluster: FakeApi) -> None:
+def test_a_full_name_on_the_cluster_wins_over_a_prefix_on_this_machine(elasticdl: Run, cluster: FakeApi) -> None:
     make_job("digits-local", 1000)
     described = {"name": "digits", "model": {"definition": "m.f"}, "cluster": {"image": "i", "namespace": "default"}}
     spec = load.resolve_job(described)
@@ -79,14 +79,14 @@ def test_a_whole_name_on_the_cluster_counts_more_than_a_prefix_here(elasticdl: R
     assert "of the cluster" in elasticdl("logs", "digits").stdout
 
 
-def test_a_prefix_of_a_job_here_is_found_though_a_cluster_is_configured(elasticdl: Run, cluster: FakeApi) -> None:
+def test_a_prefix_of_a_local_job_is_resolved_even_if_a_cluster_is_configured(elasticdl: Run, cluster: FakeApi) -> None:
     make_job("local-job", 1000)
 
     assert "local-job" in elasticdl("status", "loc").stdout
 
 
 @pytest.mark.parametrize("verb", ["train", "run"])
-def test_resuming_an_unknown_job_says_so_and_nothing_else(elasticdl: Run, verb: str) -> None:
+def test_resuming_an_unknown_job_reports_only_that(elasticdl: Run, verb: str) -> None:
     make_job("mnist", 1000)
 
     result = elasticdl(verb, "--resume", "--job_name=mnits")
@@ -105,7 +105,7 @@ def test_a_job_is_resumed_by_its_prefix(elasticdl: Run) -> None:
 
 
 @pytest.mark.parametrize("width", [None, 200, 60, 30, 10])
-def test_names_of_jobs_are_never_cut(width: int | None) -> None:
+def test_names_of_jobs_are_never_truncated(width: int | None) -> None:
     name = "wide-and-deep-on-criteo-20261115-1307-x3"
     row = {
         "job": name, "where": "here", "kind": "training", "phase": "running", "workers": "2", "ps": "",
@@ -120,7 +120,7 @@ def test_names_of_jobs_are_never_cut(width: int | None) -> None:
     assert width is None or width < 50 or len(line) <= width
 
 
-def test_a_name_that_is_too_long_moves_only_its_own_line() -> None:
+def test_a_long_name_shifts_only_its_own_line() -> None:
     row = {
         "where": "here",
         "kind": "",
@@ -137,7 +137,7 @@ def test_a_name_that_is_too_long_moves_only_its_own_line() -> None:
     assert lines == ["job    phase", "short  running", f"{'long' * 10}  running"]
 
 
-def test_a_deleted_job_leaves_nothing_but_what_it_wrote_elsewhere(elasticdl: Run, tmp_path: Path) -> None:
+def test_deleting_a_job_removes_all_but_the_files_outside_its_directory(elasticdl: Run, tmp_path: Path) -> None:
     output = tmp_path / "trained"
     output.mkdir()
     directory = make_job("mnist", 1000, output=str(output))
@@ -151,7 +151,7 @@ def test_a_deleted_job_leaves_nothing_but_what_it_wrote_elsewhere(elasticdl: Run
     assert "no jobs yet" in elasticdl("jobs").stdout
 
 
-def test_deleting_needs_the_whole_name(elasticdl: Run) -> None:
+def test_deleting_needs_the_full_name(elasticdl: Run) -> None:
     directory = make_job("mnist-1", 1000)
 
     result = elasticdl("stop", "mnist", "--delete")

@@ -78,7 +78,9 @@ def test_the_exit_code_is_the_jobs(directory: JobDirectory, status: pb.JobStatus
     assert watch(directory, feed.StatusChanged(JobStatus.from_message(status, "here")), feed.WatchEnded())[0] == code
 
 
-def test_the_masters_death_is_told_once_and_survived(directory: JobDirectory, status: pb.JobStatus) -> None:
+def test_the_death_of_the_master_is_reported_once_and_watching_continues(
+    directory: JobDirectory, status: pb.JobStatus
+) -> None:
     directory.result.write_text(json.dumps({"phase": "succeeded", "exit_code": 0}))
     directory.master.write_text("{}")
 
@@ -94,7 +96,7 @@ def test_the_masters_death_is_told_once_and_survived(directory: JobDirectory, st
     assert "digits running" in output
 
 
-def test_the_first_interrupt_asks_to_stop_and_says_how_to_kill(directory: JobDirectory, stops: Stops) -> None:
+def test_the_first_interrupt_requests_a_stop_and_explains_how_to_kill(directory: JobDirectory, stops: Stops) -> None:
     directory.result.write_text(json.dumps({"phase": "stopped", "exit_code": 130}))
 
     code, output = watch(directory, feed.SignalReceived(signal.SIGINT), feed.WatchEnded())
@@ -124,7 +126,7 @@ def test_a_job_that_vanishes_without_a_result_is_an_error_that_names_the_logs(di
         watch(directory, feed.WatchEnded("its processes are gone"))
 
 
-def test_a_killed_job_has_a_result_that_says_so(directory: JobDirectory) -> None:
+def test_the_result_of_a_killed_job_says_that_it_was_killed(directory: JobDirectory) -> None:
     kill_job(directory)
 
     assert json.loads(directory.result.read_text())["exit_code"] == 130

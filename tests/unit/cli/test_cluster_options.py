@@ -39,7 +39,7 @@ def dry(elasticdl: Run, *words: object) -> dict[str, Any]:
     return document
 
 
-def test_the_command_of_the_original_is_understood(elasticdl: Run) -> None:
+def test_the_command_line_of_the_first_elasticdl_is_accepted(elasticdl: Run) -> None:
     job = dry(elasticdl, *ORIGINAL)
 
     requests = {"cpu": "1", "memory": "4096Mi", "ephemeral-storage": "1024Mi"}
@@ -48,7 +48,7 @@ def test_the_command_of_the_original_is_understood(elasticdl: Run) -> None:
     assert (job["ps"]["replicas"], job["workers"]["replicas"], job["name"]) == (1, 2, "test-train")
 
 
-def test_what_a_dry_run_prints_is_a_job_file_of_the_same_job(elasticdl: Run, tmp_path: Path) -> None:
+def test_a_dry_run_prints_a_job_file_of_the_same_job(elasticdl: Run, tmp_path: Path) -> None:
     job = dry(elasticdl, *ORIGINAL, "--volume=claim_name=c,mount_path=/data", "--worker_pod_priority=0.5")
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
 
@@ -64,17 +64,17 @@ def test_what_a_dry_run_prints_is_a_job_file_of_the_same_job(elasticdl: Run, tmp
         ("A=1,A=2", {"A": "2"}),
     ],
 )
-def test_pairs_are_words_by_name(text: str, expected: dict[str, str]) -> None:
+def test_a_list_of_pairs_becomes_a_mapping(text: str, expected: dict[str, str]) -> None:
     assert parse_pairs(text, "--envs") == expected
 
 
 @pytest.mark.parametrize("text", ["", "cpu", "=1", "cpu=1,,memory=2"])
-def test_a_malformed_pair_is_refused_by_its_option(text: str) -> None:
+def test_a_malformed_pair_is_refused_with_the_name_of_its_option(text: str) -> None:
     with pytest.raises(SpecError, match='--envs: expected "name=value,name=value"; received'):
         parse_pairs(text, "--envs")
 
 
-def test_volumes_are_parted_by_semicolons() -> None:
+def test_volumes_are_separated_by_semicolons() -> None:
     value = "claim_name=c,mount_path=/data;host_path=/mnt,mount_path=/m,read_only=true;"
 
     assert parse_options({"volume": value}) == {
@@ -99,7 +99,9 @@ def test_volumes_are_parted_by_semicolons() -> None:
         (["--cluster_spec=none.yaml"], "none.yaml: no such file for --cluster_spec"),
     ],
 )
-def test_a_wrong_option_is_one_message_with_its_place(elasticdl: Run, words: list[str], expected: str) -> None:
+def test_a_wrong_option_is_reported_in_one_message_with_its_path(
+    elasticdl: Run, words: list[str], expected: str
+) -> None:
     result = elasticdl("train", "--image_name=x", "--model_def=m.f", *words)
 
     assert (result.exit_code, result.stdout) == (2, "")
@@ -112,7 +114,7 @@ def test_without_an_image_options_of_a_cluster_are_refused_with_the_one_that_is_
     assert "cluster.image (--image_name): is missing" in result.stderr
 
 
-def test_the_file_of_cluster_spec_is_read_here_and_kept_whole(elasticdl: Run) -> None:
+def test_the_cluster_spec_file_is_read_at_submission_and_stored_completely(elasticdl: Run) -> None:
     change = {"pod": {"metadata": {"annotations": {"team": "a"}}}, "service": {"metadata": {"labels": {"b": "c"}}}}
     Path("adjust.yaml").write_text(yaml.safe_dump(change))
 
@@ -127,7 +129,7 @@ def test_the_file_of_cluster_spec_is_read_here_and_kept_whole(elasticdl: Run) ->
         ("pod: [\n", "adjust.yaml:2:1: not valid YAML"),
     ],
 )
-def test_a_wrong_file_of_cluster_spec_is_refused(elasticdl: Run, text: str, expected: str) -> None:
+def test_a_wrong_cluster_spec_file_is_refused(elasticdl: Run, text: str, expected: str) -> None:
     Path("adjust.yaml").write_text(text)
 
     result = elasticdl("train", *ORIGINAL, "--cluster_spec=adjust.yaml")
@@ -136,7 +138,7 @@ def test_a_wrong_file_of_cluster_spec_is_refused(elasticdl: Run, text: str, expe
     assert expected in result.stderr
 
 
-def test_relative_paths_of_a_job_on_a_cluster_stay_as_they_are(elasticdl: Run, tmp_path: Path) -> None:
+def test_relative_paths_of_a_job_on_a_cluster_are_left_unchanged(elasticdl: Run, tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     file.write_text("model: {definition: m.f, zoo: zoo}\ndata: {training: train.csv}\ncheckpoint: {directory: kept}\n")
 
@@ -150,7 +152,7 @@ def test_relative_paths_of_a_job_on_a_cluster_stay_as_they_are(elasticdl: Run, t
     assert (job["output"], job["data"]["validation"]) == ("~/out", "a.csv, b.csv")
 
 
-def test_an_image_in_the_file_counts_for_paths_of_options_too(elasticdl: Run, tmp_path: Path) -> None:
+def test_an_image_in_the_file_also_leaves_paths_of_options_unchanged(elasticdl: Run, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("cluster: {image: x}\nmodel: {definition: m.f}\n")
 
     job = dry(elasticdl, tmp_path / "job.yaml", "--training_data=train.csv")

@@ -78,7 +78,7 @@ def test_workers_in_the_status_have_everything_a_script_needs(elasticdl: Run) ->
     assert {"host", "reason", "step_s"} <= workers[0].keys()
 
 
-def test_a_job_whose_processes_are_gone_is_told_as_failed(elasticdl: Run) -> None:
+def test_a_job_whose_processes_are_gone_is_reported_as_failed(elasticdl: Run) -> None:
     ended()
 
     status = json.loads(elasticdl("status", "digits", "--json").stdout)
@@ -112,7 +112,7 @@ def test_jobs_lists_all_as_table_and_as_json(elasticdl: Run) -> None:
     assert {job["name"]: job["phase"] for job in listed} == {"first": "succeeded", "second": "failed"}
 
 
-def test_without_jobs_a_person_is_told_how_to_begin(elasticdl: Run) -> None:
+def test_without_jobs_the_output_says_how_to_start_one(elasticdl: Run) -> None:
     assert "elasticdl zoo init" in elasticdl("jobs").stdout
     assert json.loads(elasticdl("jobs", "--json").stdout) == []
 
@@ -120,7 +120,7 @@ def test_without_jobs_a_person_is_told_how_to_begin(elasticdl: Run) -> None:
 @pytest.mark.parametrize(
     "verb", [["status"], ["logs"], ["stop"], ["scale", "--workers=2"], ["scale", "--ps=2"], ["timeline"]]
 )
-def test_an_unknown_job_is_refused_with_the_nearest_name(elasticdl: Run, verb: list[str]) -> None:
+def test_an_unknown_job_is_refused_with_the_closest_name(elasticdl: Run, verb: list[str]) -> None:
     ended("digits", RESULT)
 
     result = elasticdl(*verb, "digist")
@@ -131,7 +131,7 @@ def test_an_unknown_job_is_refused_with_the_nearest_name(elasticdl: Run, verb: l
 
 
 @pytest.mark.parametrize("name", ["../digits", "", ".", "a/b"])
-def test_a_job_name_never_leads_out_of_the_home(elasticdl: Run, name: str) -> None:
+def test_a_job_name_never_leaves_the_home_directory(elasticdl: Run, name: str) -> None:
     assert "no job" in elasticdl("status", name).stderr
 
 
@@ -179,13 +179,13 @@ def test_logs_of_a_ps_are_found_by_its_id_or_its_number(elasticdl: Run) -> None:
     assert "exclude each other" in elasticdl("logs", "digits", "--ps=0", "--master").stderr
 
 
-def test_scaling_to_nothing_in_particular_is_refused(elasticdl: Run) -> None:
+def test_scaling_without_a_number_is_refused(elasticdl: Run) -> None:
     ended("over", RESULT)
 
     assert "Give --workers N, --ps N, or both" in elasticdl("scale", "over").stderr
 
 
-def test_a_tail_gives_each_line_once_and_whole(tmp_path: Path) -> None:
+def test_a_tail_returns_each_line_once_and_complete(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     tail = GrowingFile(path)
 
@@ -222,7 +222,7 @@ def test_the_summary_says_why_a_job_ended_before_its_last_epoch() -> None:
     assert "why" not in dict(job_summary.summary_rows(replace(early, records=9), None))
 
 
-def test_the_summary_tells_where_things_lie_and_how_to_go_on(tmp_path: Path) -> None:
+def test_the_summary_has_the_paths_and_the_next_commands(tmp_path: Path) -> None:
     directory = ended(
         result=RESULT | {"phase": "stopped", "reason": "SIGINT", "output": str(tmp_path), "checkpoint": "/c"}
     )
@@ -259,7 +259,7 @@ def test_a_resumption_that_dies_half_way_can_be_resumed(monkeypatch: pytest.Monk
     assert sum((run.root / "result.json").exists() for run in directory.previous_runs()) == 1
 
 
-def test_a_job_that_goes_on_keeps_its_checkpoints_and_sets_the_rest_aside() -> None:
+def test_a_resumed_job_keeps_its_checkpoints_and_moves_its_other_files_aside() -> None:
     directory = ended(result=RESULT)
     checkpoint = directory.root / "checkpoints" / "step-5"
     checkpoint.mkdir(parents=True)

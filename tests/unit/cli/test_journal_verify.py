@@ -42,7 +42,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory.journal
 
 
-def test_a_whole_journal_is_told_as_such(elasticdl: Run, path: Path) -> None:
+def test_a_complete_journal_is_reported_as_complete(elasticdl: Run, path: Path) -> None:
     done = elasticdl("journal", "verify", "job")
 
     assert done.exit_code == 0, done.output
@@ -50,7 +50,7 @@ def test_a_whole_journal_is_told_as_such(elasticdl: Run, path: Path) -> None:
     assert "whole: 4 events until " in done.output
 
 
-def test_a_write_that_was_cut_off_is_no_damage(elasticdl: Run, path: Path) -> None:
+def test_an_incomplete_last_write_is_not_damage(elasticdl: Run, path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-5])
 
     done = elasticdl("journal", "verify")
@@ -60,7 +60,7 @@ def test_a_write_that_was_cut_off_is_no_damage(elasticdl: Run, path: Path) -> No
 
 
 @pytest.mark.parametrize("at", [0, 20], ids=["in the head of a frame", "in its content"])
-def test_damage_is_told_with_what_is_lost_and_the_way_out(elasticdl: Run, path: Path, at: int) -> None:
+def test_damage_is_reported_with_the_lost_events_and_the_fix(elasticdl: Run, path: Path, at: int) -> None:
     content, ends = stream()
     damaged = bytearray(content)
     damaged[ends[0] + at] ^= 4
@@ -85,7 +85,7 @@ def test_an_event_of_a_newer_version_names_it(elasticdl: Run, path: Path) -> Non
     assert "was written by ElasticDL 99.1" in done.output and "WorkerTeleported" in done.output
 
 
-def test_a_journal_whose_end_is_missing_is_told_by_the_event_log(elasticdl: Run, path: Path) -> None:
+def test_a_journal_whose_end_is_missing_is_detected_from_the_event_log(elasticdl: Run, path: Path) -> None:
     path.with_name("events.jsonl").write_text("{}\n" * 9)
 
     done = elasticdl("journal", "verify", "job")
@@ -102,7 +102,7 @@ def test_a_job_without_a_journal_says_so(elasticdl: Run, path: Path) -> None:
     assert (done.exit_code, "does not exist: no master of this job has begun yet" in str(done.output)) == (2, True)
 
 
-def test_a_journal_in_config_maps_to_which_nothing_was_written_is_whole() -> None:
+def test_an_empty_journal_in_config_maps_is_complete() -> None:
     stored = StoredJournal("1 ConfigMaps", b"", can_be_torn=False)
 
     assert (
@@ -111,5 +111,5 @@ def test_a_journal_in_config_maps_to_which_nothing_was_written_is_whole() -> Non
     )
 
 
-def test_the_end_of_a_journal_in_config_maps_cannot_be_cut_off() -> None:
+def test_a_missing_end_of_a_journal_in_config_maps_is_detected() -> None:
     assert verify_journal(StoredJournal("here", stream()[0][:-5], can_be_torn=False), job_spec()).problem is not None

@@ -52,7 +52,7 @@ def test_an_unknown_option_is_refused_with_what_to_do(elasticdl: Run, word: str,
     assert result.stderr.count("\n") == 1
 
 
-def test_all_unknown_options_are_told_at_once(elasticdl: Run) -> None:
+def test_all_unknown_options_are_reported_at_once(elasticdl: Run) -> None:
     result = elasticdl(
         "train", "--sede", "1", "--num_epochs=2", "--use_async", "--zzz=1", "--zzz=2", "job.yaml", "--qq"
     )
@@ -88,7 +88,7 @@ def test_options_after_a_script_are_the_scripts_own(elasticdl: Run) -> None:
         ("", False),
     ],
 )
-def test_a_launcher_is_prepared_where_a_job_starts_here_at_once(line: str, expected: bool) -> None:
+def test_a_launcher_is_prepared_if_the_command_starts_a_job_on_this_machine_at_once(line: str, expected: bool) -> None:
     assert starts_job_here(line.split()) is expected
 
 
@@ -128,7 +128,7 @@ def test_the_reference_names_every_option_of_a_verb(verb: str) -> None:
         (["train", "--model_def=a.b", "--micro_batch_size=2", "--num_ps_pods=1"], "rows are pushed once per batch"),
     ],
 )
-def test_precisions_and_micro_batches_that_cannot_be_are_refused_at_once(
+def test_impossible_precisions_and_micro_batches_are_refused_at_once(
     elasticdl: Run, words: list[str], expected: str
 ) -> None:
     result = elasticdl(*words)

@@ -50,7 +50,7 @@ def decide(queue: SubmissionQueue, standing: ScheduledJobStatus) -> None:
     queue.save_report(SchedulerReport(1.0, "goodput", {"here": 4}, "", {"digits": standing}))
 
 
-def test_what_is_checked_before_a_job_is_in_the_queue_is_no_wait(
+def test_the_time_of_checks_before_a_job_is_queued_does_not_count_as_waiting(
     elasticdl: Run, zoo: Path, queue: SubmissionQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checked: list[float] = []
@@ -63,7 +63,7 @@ def test_what_is_checked_before_a_job_is_in_the_queue_is_no_wait(
     assert queued is not None and queued.submitted_at >= checked[0]
 
 
-def test_a_job_is_queued_though_no_scheduler_runs(elasticdl: Run, zoo: Path, queue: SubmissionQueue) -> None:
+def test_a_job_is_queued_even_if_no_scheduler_runs(elasticdl: Run, zoo: Path, queue: SubmissionQueue) -> None:
     done = elasticdl(*words(zoo, "--queue", "--priority=3", "--num_workers=2"))
 
     assert done.exit_code == 0
@@ -92,7 +92,7 @@ def test_a_queue_may_have_a_name(
     assert queued is not None and queued.queue == name
 
 
-def test_a_file_after_the_queue_is_the_job(elasticdl: Run, zoo: Path, queue: SubmissionQueue) -> None:
+def test_a_file_after_the_queue_option_is_the_job_file(elasticdl: Run, zoo: Path, queue: SubmissionQueue) -> None:
     (zoo / "job.yaml").write_text("name: digits\nmodel: {definition: digits.forward}\ndata: {training: train.csv}\n")
 
     assert elasticdl("train", "--queue", zoo / "job.yaml").exit_code == 0
@@ -100,7 +100,7 @@ def test_a_file_after_the_queue_is_the_job(elasticdl: Run, zoo: Path, queue: Sub
 
 
 @pytest.mark.parametrize(("option_words", "name"), [(["--queue"], ""), (["--queue", "team"], "team")])
-def test_what_follows_a_script_is_its_own(
+def test_words_after_a_script_are_arguments_of_the_script(
     elasticdl: Run, zoo: Path, queue: SubmissionQueue, option_words: list[str], name: str
 ) -> None:
     (zoo / "own.py").write_text("import elasticdl.torch\n")
@@ -113,9 +113,7 @@ def test_what_follows_a_script_is_its_own(
     assert queued.spec["script"]["arguments"] == ["--queue", "./mine"]
 
 
-def test_threads_of_a_queued_job_are_one_unless_it_says_otherwise(
-    elasticdl: Run, zoo: Path, queue: SubmissionQueue
-) -> None:
+def test_a_queued_job_has_one_thread_per_worker_unless_set(elasticdl: Run, zoo: Path, queue: SubmissionQueue) -> None:
     elasticdl(*words(zoo, "--queue", "--threads=3"))
 
     queued = queue.find("digits")
@@ -159,7 +157,7 @@ def test_a_queue_of_a_cluster_has_a_name(elasticdl: Run, zoo: Path, cluster: Fak
     assert "--queue=NAME" in done.stderr
 
 
-def test_a_queued_name_is_taken(elasticdl: Run, zoo: Path) -> None:
+def test_the_name_of_a_queued_job_cannot_be_used_again(elasticdl: Run, zoo: Path) -> None:
     elasticdl(*words(zoo, "--queue"))
 
     for again in (words(zoo, "--queue"), words(zoo, "--resume")):
@@ -168,7 +166,7 @@ def test_a_queued_name_is_taken(elasticdl: Run, zoo: Path) -> None:
         assert "is in the queue" in done.stderr
 
 
-def test_a_name_is_free_again_when_its_job_ended_while_no_scheduler_ran(
+def test_a_name_is_free_again_after_its_job_ended_while_no_scheduler_ran(
     elasticdl: Run, zoo: Path, queue: SubmissionQueue
 ) -> None:
     elasticdl(*words(zoo, "--queue"))
@@ -183,7 +181,9 @@ def test_a_name_is_free_again_when_its_job_ended_while_no_scheduler_ran(
     assert (document["phase"], document["scheduling"]) == ("waiting", None), "the old plan is not about this one"
 
 
-def test_the_status_of_a_waiting_job_says_why_and_how_long(elasticdl: Run, zoo: Path, served: SubmissionQueue) -> None:
+def test_the_status_of_a_waiting_job_has_the_reason_and_the_wait_time(
+    elasticdl: Run, zoo: Path, served: SubmissionQueue
+) -> None:
     elasticdl(*words(zoo, "--queue", "--priority=2"))
     decide(served, ScheduledJobStatus(ScheduledJobState.WAITING, {}, 4, "others were first", 65.0, priority=2))
 
@@ -197,7 +197,7 @@ def test_the_status_of_a_waiting_job_says_why_and_how_long(elasticdl: Run, zoo: 
     assert "others were first" in elasticdl("status", "digits").stdout
 
 
-def test_a_suspended_job_waits_and_is_not_over(elasticdl: Run, zoo: Path, served: SubmissionQueue) -> None:
+def test_a_suspended_job_is_waiting_not_ended(elasticdl: Run, zoo: Path, served: SubmissionQueue) -> None:
     elasticdl(*words(zoo, "--queue"))
     result = {"phase": "stopped", "reason": "suspended", "exit_code": 130, "step": 7, "total_steps": 9}
     write_private_file(jobs.job_directory("digits").result, json.dumps(result))
@@ -222,7 +222,7 @@ def test_a_job_that_its_owner_stopped_is_over(elasticdl: Run, zoo: Path, served:
     assert json.loads(elasticdl("status", "digits", "--json").stdout)["phase"] == "stopped"
 
 
-def test_stopping_a_waiting_job_takes_it_out_of_the_queue(elasticdl: Run, zoo: Path, queue: SubmissionQueue) -> None:
+def test_stopping_a_waiting_job_removes_it_from_the_queue(elasticdl: Run, zoo: Path, queue: SubmissionQueue) -> None:
     elasticdl(*words(zoo, "--queue"))
 
     done = elasticdl("stop", "digits")
@@ -242,7 +242,9 @@ def test_a_waiting_job_cannot_be_scaled(elasticdl: Run, zoo: Path, queue: Submis
     assert (done.exit_code, "waits in the queue" in done.stderr) == (2, True)
 
 
-def test_while_a_scheduler_runs_workers_are_its_business(elasticdl: Run, zoo: Path, served: SubmissionQueue) -> None:
+def test_while_a_scheduler_runs_a_user_cannot_scale_its_jobs(
+    elasticdl: Run, zoo: Path, served: SubmissionQueue
+) -> None:
     elasticdl(*words(zoo, "--queue"))
 
     done = elasticdl("scale", "digits", "--workers", "1")
@@ -271,7 +273,7 @@ def test_a_second_scheduler_is_refused(
         (["--on=kubernetes", "--budget=3"], "are for this machine"),
     ],
 )
-def test_a_wrong_scheduler_is_told_what_is_wrong(elasticdl: Run, option_words: list[str], said: str) -> None:
+def test_wrong_scheduler_options_are_reported(elasticdl: Run, option_words: list[str], said: str) -> None:
     done = elasticdl("scheduler", *option_words)
 
     assert (done.exit_code, said in done.stderr) == (2, True)

@@ -7,7 +7,7 @@ import pytest
 from elasticdl.experiments import simulation
 
 
-def test_gangs_end_as_those_of_the_original_did() -> None:
+def test_gang_jobs_end_at_the_times_of_the_original_experiment() -> None:
     course = simulation.simulate_two_jobs("fifo-gang")
 
     assert course.runs["first"].ended_at == pytest.approx(650.0)
@@ -16,7 +16,7 @@ def test_gangs_end_as_those_of_the_original_did() -> None:
 
 
 @pytest.mark.parametrize("policy", ["elastic-first-come", "max-min"])
-def test_elastic_jobs_do_not_wait_and_end_before_those_of_the_original(policy: str) -> None:
+def test_elastic_jobs_do_not_wait_and_end_before_the_original_ones(policy: str) -> None:
     gang, course = simulation.simulate_two_jobs("fifo-gang"), simulation.simulate_two_jobs(policy)
 
     assert course.runs["second"].waited_s == 0
@@ -24,7 +24,7 @@ def test_elastic_jobs_do_not_wait_and_end_before_those_of_the_original(policy: s
     assert course.utilization > gang.utilization + 0.1
 
 
-def test_the_work_of_both_jobs_is_all_done() -> None:
+def test_both_jobs_complete_all_their_work() -> None:
     """First come: 175 workers until 650 s for the first, 145 and then 175 for the second; newcomers join later."""
     course = simulation.simulate_two_jobs("elastic-first-come")
     work = (650.0 - 5.9) * 175
@@ -35,7 +35,7 @@ def test_the_work_of_both_jobs_is_all_done() -> None:
 
 
 @pytest.mark.parametrize("policy", ["elastic-first-come", "max-min"])
-def test_training_fills_what_the_service_leaves_and_the_service_never_waits(policy: str) -> None:
+def test_training_uses_the_cpus_the_service_leaves_and_the_service_never_waits(policy: str) -> None:
     course = simulation.simulate_mixed(policy)
     service = [run for name, run in course.runs.items() if name.startswith(simulation.SERVICE)]
 
@@ -45,7 +45,7 @@ def test_training_fills_what_the_service_leaves_and_the_service_never_waits(poli
     assert [run.start_delay_s for run in service] == [pytest.approx(simulation.COST.start_s)] * len(service)
 
 
-def test_the_load_of_the_service_is_what_is_wanted_at_every_moment() -> None:
+def test_the_load_of_the_service_equals_its_demand_at_every_moment() -> None:
     loads = simulation.service_loads()
 
     for now in range(0, 3600, 60):

@@ -22,7 +22,7 @@ def dry(elasticdl: Run, *words: object) -> dict[str, Any]:
     return document
 
 
-def test_every_option_is_spelled_with_either_sign(elasticdl: Run) -> None:
+def test_options_accept_hyphens_and_underscores(elasticdl: Run) -> None:
     low = dry(elasticdl, "--job_name=a", "--model_def=m.f", "--num_workers=3", "--max_step=7", "--no-drop_last")
     high = dry(elasticdl, "--job-name=a", "--model-def=m.f", "--num-workers=3", "--max-steps=7", "--no_drop-last")
 
@@ -39,7 +39,7 @@ def test_an_option_wins_over_the_file_and_the_file_over_the_default(elasticdl: R
     assert (job["plan"]["epochs"], job["plan"]["seed"], job["plan"]["minibatch_size"]) == (7, 5, 64)
 
 
-def test_what_a_dry_run_prints_is_a_job_file_of_the_same_job(elasticdl: Run, tmp_path: Path) -> None:
+def test_a_dry_run_prints_a_job_file_of_the_same_job(elasticdl: Run, tmp_path: Path) -> None:
     job = dry(
         elasticdl, "--model_def=m.f", "--model_params=a=1;b=[1,2]", "--columns=x,y", "--timing=heartbeat_timeout_s=2"
     )
@@ -50,17 +50,17 @@ def test_what_a_dry_run_prints_is_a_job_file_of_the_same_job(elasticdl: Run, tmp
     assert (job["data"]["columns"], job["timing"]["heartbeat_timeout_s"]) == (["x", "y"], 2.0)
 
 
-def test_the_global_batch_is_the_minibatch_times_the_wished_workers(elasticdl: Run) -> None:
+def test_the_global_batch_is_the_minibatch_times_the_requested_workers(elasticdl: Run) -> None:
     job = dry(elasticdl, "--model_def=m.f", "--minibatch_size=10", "--num_workers=3", "--max_workers=5")
 
     assert (job["plan"]["global_batch_size"], job["plan"]["logical_ranks"]) == (30, 5)
 
 
-def test_a_job_without_a_name_gets_a_readable_new_one(elasticdl: Run) -> None:
+def test_a_job_without_a_name_gets_a_new_readable_name(elasticdl: Run) -> None:
     assert re.fullmatch(r"mnist-\d{8}-\d{4}-[a-z0-9]{2}", dry(elasticdl, "--model_def=a.mnist.forward")["name"])
 
 
-def test_relative_paths_are_meant_from_where_they_are_written(elasticdl: Run, tmp_path: Path) -> None:
+def test_relative_paths_are_resolved_from_the_file_or_the_working_directory(elasticdl: Run, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("model: {definition: m.f}\ndata: {training: train.csv}\n")
 
     job = dry(elasticdl, tmp_path / "job.yaml", "--validation_data=test.csv")
@@ -70,7 +70,7 @@ def test_relative_paths_are_meant_from_where_they_are_written(elasticdl: Run, tm
     assert job["model"]["zoo"] == str(tmp_path)
 
 
-def test_all_that_is_wrong_with_options_and_file_is_told_at_once(elasticdl: Run, tmp_path: Path) -> None:
+def test_all_errors_of_options_and_file_are_reported_at_once(elasticdl: Run, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("model: {definition: m.f}\nworkers: {device: tpu}\nepochs: 3\n")
 
     result = elasticdl("train", tmp_path / "job.yaml", "--seed=x")
@@ -125,9 +125,7 @@ def test_a_local_strategy_is_one_worker(elasticdl: Run) -> None:
     assert (job["workers"]["replicas"], job["workers"]["max"]) == (1, 1)
 
 
-def test_a_local_strategy_counts_more_than_the_workers_of_a_file_and_leaves_its_ps(
-    elasticdl: Run, tmp_path: Path
-) -> None:
+def test_the_local_strategy_overrides_the_workers_of_a_file_but_not_its_ps(elasticdl: Run, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("model: {definition: m.f}\nworkers: {min: 2, replicas: 4}\nps: {replicas: 1}\n")
     job = dry(elasticdl, tmp_path / "job.yaml", "--distribution_strategy=Local")
 
@@ -171,7 +169,9 @@ def test_a_resumed_job_keeps_its_plan_whatever_the_workers_are(elasticdl: Run) -
         ("evaluation", "'a' is a job of `elasticdl evaluate`; start it again"),
     ],
 )
-def test_a_job_of_another_command_is_not_resumed_but_named(elasticdl: Run, kind: str, message: str) -> None:
+def test_resuming_a_job_of_another_command_is_refused_with_that_command(
+    elasticdl: Run, kind: str, message: str
+) -> None:
     jobs.job_directory("a").create(load.resolve_job({"name": "a", "kind": kind, "model": {"definition": "m.f"}}))
 
     result = elasticdl("run", "--resume", "--job_name=a")
@@ -179,7 +179,7 @@ def test_a_job_of_another_command_is_not_resumed_but_named(elasticdl: Run, kind:
     assert (result.exit_code, result.stderr) == (2, f"error: --resume: {message}\n")
 
 
-def test_a_job_on_a_cluster_is_not_the_one_of_this_machine_that_is_called_alike(elasticdl: Run) -> None:
+def test_a_job_on_a_cluster_is_not_confused_with_a_local_job_of_the_same_name(elasticdl: Run) -> None:
     spec = load.resolve_job(
         {"name": "a", "model": {"definition": "m.f"}, "workers": {"replicas": 4}, "plan": {"epochs": 9}}
     )

@@ -106,7 +106,7 @@ def test_wait_returns_the_last_status_and_reports_each_change_once() -> None:
     assert last.phase is Phase.SUCCEEDED and last.is_over and last.raise_for_failure() is last
 
 
-def test_wait_that_times_out_says_how_the_job_stands() -> None:
+def test_a_wait_that_times_out_reports_the_status() -> None:
     digits, backend = make_job(status_message("running", 5))
 
     with pytest.raises(WaitTimedOut, match="job 'digits' is still running after 0 s; it goes on"):
@@ -115,7 +115,7 @@ def test_wait_that_times_out_says_how_the_job_stands() -> None:
     assert backend.calls == []
 
 
-def test_a_failed_job_is_a_status_and_an_error_for_whoever_wants_one() -> None:
+def test_a_failed_job_raises_an_error_only_on_request() -> None:
     digits, _ = make_job(status_message("failed", reason="the disk is full", exit_code=1))
 
     last = digits.wait()
@@ -125,7 +125,7 @@ def test_a_failed_job_is_a_status_and_an_error_for_whoever_wants_one() -> None:
         last.raise_for_failure()
 
 
-def test_scale_passes_on_what_is_given_and_refuses_nothing_and_less_than_one() -> None:
+def test_scale_forwards_its_numbers_and_refuses_none_and_less_than_one() -> None:
     digits, backend = make_job(status_message("running"))
 
     assert digits.scale(workers=3) == "done"
@@ -138,7 +138,7 @@ def test_scale_passes_on_what_is_given_and_refuses_nothing_and_less_than_one() -
         digits.scale(workers=0)
 
 
-def test_a_block_stops_the_job_at_its_end_however_it_ends() -> None:
+def test_a_with_block_stops_the_job_however_it_ends() -> None:
     digits, backend = make_job(status_message("running"))
 
     with pytest.raises(KeyboardInterrupt), digits:
@@ -147,7 +147,7 @@ def test_a_block_stops_the_job_at_its_end_however_it_ends() -> None:
     assert backend.calls == [("stop",)]
 
 
-def test_a_block_leaves_a_job_that_is_over_alone() -> None:
+def test_a_with_block_does_not_stop_an_ended_job() -> None:
     digits, backend = make_job(status_message("succeeded"))
 
     with digits as same:
@@ -218,7 +218,7 @@ def test_a_job_that_was_deleted_meanwhile_is_not_found(home: object) -> None:
         jobs.find("digits")
 
 
-def test_where_to_look_is_checked() -> None:
+def test_find_and_list_refuse_a_wrong_target() -> None:
     with pytest.raises(SpecError, match="--on: expected local or kubernetes; received 'locla'; did you mean 'local'"):
         jobs.find(on="locla")
     with pytest.raises(SpecError, match="--namespace and --context are of Kubernetes"):

@@ -16,11 +16,11 @@ NOW = datetime(2026, 11, 15, 13, 7)
 
 
 @given(stem=st.text(max_size=80), seed=st.integers())
-def test_any_stem_becomes_a_valid_name(stem: str, seed: int) -> None:
+def test_any_file_stem_becomes_a_valid_job_name(stem: str, seed: int) -> None:
     assert NAME_PATTERN.fullmatch(description.generate_name(stem, NOW, Random(seed), lambda name: False))
 
 
-def test_a_name_that_is_taken_is_not_given_again() -> None:
+def test_a_name_in_use_is_not_chosen_again() -> None:
     first = description.generate_name("mnist", NOW, Random(0), lambda name: False)
 
     assert description.generate_name("mnist", NOW, Random(0), lambda name: name == first) != first
@@ -35,5 +35,5 @@ def test_a_name_that_is_taken_is_not_given_again() -> None:
         ({}, "job"),
     ],
 )
-def test_a_job_is_called_by_its_model_or_script(document: dict[str, dict[str, object]], stem: str) -> None:
+def test_a_job_is_named_after_its_model_or_script(document: dict[str, dict[str, object]], stem: str) -> None:
     assert description.name_stem(document) == stem

@@ -78,7 +78,7 @@ def test_training_without_data_names_the_option(elasticdl: Run, zoo: Path) -> No
 
 @pytest.mark.parametrize("option", ["--output", "--checkpoint_dir"])
 @pytest.mark.parametrize("place", ["/proc/elasticdl", "{zoo}/train.csv", "{zoo}/train.csv/below"])
-def test_a_place_that_cannot_be_written_is_refused(
+def test_a_directory_that_cannot_be_written_is_refused(
     elasticdl: Run, zoo: Path, home: Path, option: str, place: str
 ) -> None:
     code, message = train(elasticdl, zoo, f"--training_data={zoo}/train.csv", f"{option}={place.format(zoo=zoo)}")
@@ -89,7 +89,7 @@ def test_a_place_that_cannot_be_written_is_refused(
     assert left_behind(home) == []
 
 
-def test_a_job_name_that_is_taken_is_refused_with_both_ways_out(elasticdl: Run, zoo: Path) -> None:
+def test_a_job_name_in_use_is_refused_with_both_fixes(elasticdl: Run, zoo: Path) -> None:
     jobs.job_directory("a").create(load.resolve_job({"name": "a", "model": {"definition": "digits.forward"}}))
 
     code, message = train(elasticdl, zoo, f"--training_data={zoo}/train.csv")
@@ -99,7 +99,7 @@ def test_a_job_name_that_is_taken_is_refused_with_both_ways_out(elasticdl: Run, 
     assert "another --job_name" in message
 
 
-def test_resuming_a_job_that_never_was_is_refused(elasticdl: Run, zoo: Path) -> None:
+def test_resuming_a_job_that_never_existed_is_refused(elasticdl: Run, zoo: Path) -> None:
     code, message = train(elasticdl, zoo, f"--training_data={zoo}/train.csv", "--resume")
 
     assert code == 2
@@ -115,7 +115,7 @@ def test_evaluation_without_a_checkpoint_or_data_is_refused(elasticdl: Run, zoo:
     )
 
 
-def test_predictions_without_a_place_to_go_are_refused(elasticdl: Run, zoo: Path) -> None:
+def test_predictions_without_an_output_are_refused(elasticdl: Run, zoo: Path) -> None:
     words = [f"--model_zoo={zoo}", "--model_def=digits.forward", f"--checkpoint_dir_for_init={zoo}"]
 
     result = elasticdl("predict", *words, f"--prediction_data={zoo}/train.csv")
@@ -140,7 +140,7 @@ def test_a_ddp_script_is_refused_before_launch_with_the_option_that_runs_it(elas
     assert "elasticdl run --compat ddp train_ddp.py" in result.stderr
 
 
-def test_options_that_say_nothing_to_an_unmodified_script_are_refused(elasticdl: Run, tmp_path: Path) -> None:
+def test_options_without_effect_on_an_unmodified_script_are_refused(elasticdl: Run, tmp_path: Path) -> None:
     result = elasticdl("run", "--compat=ddp", "--checkpoint_steps=10", "train_ddp.py")
 
     assert result.exit_code == 2
@@ -154,14 +154,16 @@ def test_an_unknown_kind_of_compatibility_is_refused(elasticdl: Run, tmp_path: P
     assert "--compat" in result.stderr and "horovod" in result.stderr
 
 
-def test_a_script_that_is_not_there_is_refused(elasticdl: Run) -> None:
+def test_a_missing_script_is_refused(elasticdl: Run) -> None:
     result = elasticdl("run", "--workers=1", "nothing.py")
 
     assert result.exit_code == 2
     assert "nothing.py: no such script" in result.stderr
 
 
-def test_a_home_that_cannot_be_made_is_refused(elasticdl: Run, zoo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_directory_that_cannot_be_created_is_refused(
+    elasticdl: Run, zoo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ELASTICDL_HOME", str(zoo / "train.csv"))
 
     code, message = train(elasticdl, zoo, f"--training_data={zoo}/train.csv")
@@ -170,7 +172,7 @@ def test_a_home_that_cannot_be_made_is_refused(elasticdl: Run, zoo: Path, monkey
     assert "set ELASTICDL_HOME to a writable place" in message
 
 
-def test_predictions_are_not_mixed_with_what_lies_there(elasticdl: Run, zoo: Path, tmp_path: Path) -> None:
+def test_predictions_are_not_written_beside_existing_files(elasticdl: Run, zoo: Path, tmp_path: Path) -> None:
     output = tmp_path / "output"
     output.mkdir()
     (output / "model.json").write_text("{}")
@@ -255,7 +257,7 @@ def predict_words(zoo: Path, *words: str) -> list[str]:
     return [*model, "--output=out", f"--prediction_data={zoo}/train.csv", *words]
 
 
-def test_an_id_column_that_the_data_has_not_is_refused_with_those_it_has(elasticdl: Run, zoo: Path) -> None:
+def test_an_unknown_id_column_is_refused_with_the_existing_columns(elasticdl: Run, zoo: Path) -> None:
     result = elasticdl(*predict_words(zoo, "--id_column=c"))
 
     assert result.exit_code == 2
@@ -263,7 +265,7 @@ def test_an_id_column_that_the_data_has_not_is_refused_with_those_it_has(elastic
 
 
 @pytest.mark.parametrize("option", ["--id_column=a", "--bad_rows=mark"])
-def test_columns_of_predictions_on_disk_are_refused_where_the_model_file_handles_them(
+def test_prediction_columns_are_refused_if_the_model_file_writes_the_predictions(
     elasticdl: Run, zoo: Path, option: str
 ) -> None:
     processor = "class PredictionOutputsProcessor:\n    def process(self, predictions, worker_id): pass\n"

@@ -36,7 +36,7 @@ def resumed_job(result: dict[str, Any] | None = RESULT) -> JobDirectory:
     return directory
 
 
-def test_a_resumed_job_shows_what_it_had_before_its_first_step() -> None:
+def test_before_its_first_step_a_resumed_job_shows_its_earlier_progress() -> None:
     earlier = history.read_earlier_run(resumed_job())
     status = history.add_earlier_run(pb.JobStatus(name="mnist", phase="pending"), earlier)
 
@@ -47,14 +47,14 @@ def test_a_resumed_job_shows_what_it_had_before_its_first_step() -> None:
     ]
 
 
-def test_a_job_resumed_for_more_epochs_shows_how_far_it_is_of_those() -> None:
+def test_a_job_resumed_for_more_epochs_shows_its_progress_of_the_new_total() -> None:
     earlier = history.read_earlier_run(resumed_job(RESULT | {"step": 1200, "checkpoint_step": 1200, "records": 143700}))
     status = history.add_earlier_run(pb.JobStatus(name="mnist", phase="pending", epochs=800), earlier)
 
     assert (status.total_steps, status.total_records, status.epoch) == (9600, 1149600, 100)
 
 
-def test_what_the_new_run_measures_itself_counts_more() -> None:
+def test_measurements_of_the_new_run_win_over_earlier_ones() -> None:
     reported = pb.JobStatus(
         name="mnist", phase="running", step=1200, records=150000, loss=0.5, metrics={"accuracy": 0.97}
     )
@@ -63,14 +63,14 @@ def test_what_the_new_run_measures_itself_counts_more() -> None:
     assert (status.step, status.records, status.loss, dict(status.metrics)) == (1200, 150000, 0.5, {"accuracy": 0.97})
 
 
-def test_a_run_that_was_killed_tells_its_last_checkpoint() -> None:
+def test_a_killed_run_reports_its_last_checkpoint() -> None:
     earlier = history.read_earlier_run(resumed_job({"phase": "stopped", "exit_code": 130}))
 
     assert earlier is not None and earlier.describe() == "from step 1,000"
     assert history.add_earlier_run(pb.JobStatus(phase="pending"), earlier).step == 1000
 
 
-def test_a_run_that_ended_before_its_first_step_still_shows_what_the_job_had() -> None:
+def test_a_run_that_ended_before_its_first_step_shows_the_earlier_progress() -> None:
     reported = pb.JobStatus(name="mnist", phase="stopped", reason="SIGINT at the command line")
     status = history.add_earlier_run(
         reported, history.read_earlier_run(resumed_job(RESULT | {"checkpoint": "/checkpoints/1177"}))
@@ -81,7 +81,7 @@ def test_a_run_that_ended_before_its_first_step_still_shows_what_the_job_had() -
     assert status.checkpoint_path == "/checkpoints/1177"
 
 
-def test_a_job_that_is_over_or_was_never_resumed_stays_as_it_is() -> None:
+def test_an_ended_or_never_resumed_job_is_unchanged() -> None:
     over = pb.JobStatus(phase="failed", step=1300)
     jobs.job_directory("new").create(load.resolve_job({"name": "new", "model": {"definition": "digits.forward"}}))
 
@@ -92,7 +92,7 @@ def test_a_job_that_is_over_or_was_never_resumed_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("words", [["status", "mnist", "--events"], ["status", "mnist"]])
-def test_status_tells_of_earlier_runs(elasticdl: Run, words: list[str]) -> None:
+def test_the_status_includes_earlier_runs(elasticdl: Run, words: list[str]) -> None:
     directory = resumed_job()
     directory.result.write_text(json.dumps(RESULT | {"step": 2000}))
 
@@ -101,7 +101,7 @@ def test_status_tells_of_earlier_runs(elasticdl: Run, words: list[str]) -> None:
     assert ("worker-1 lost: SIGKILL" if "--events" in words else "from step 1,177 of 4,800") in shown
 
 
-def test_the_summary_of_a_job_of_pods_tells_what_its_master_read_from_the_checkpoint() -> None:
+def test_the_summary_of_a_job_on_a_cluster_has_the_progress_of_the_checkpoint() -> None:
     event = pb.EventStatus(kind="resumed", reason="from step 79, 775 of 1,230 records", step=79)
     over = pb.JobStatus(name="mnist", kind="training", phase="succeeded", events=[event])
 

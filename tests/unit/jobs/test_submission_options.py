@@ -47,12 +47,12 @@ def test_a_wrong_option_is_refused_in_the_words_of_the_command_line(options: dic
     assert expected in str(refusal.value)
 
 
-def test_what_is_no_description_is_refused() -> None:
+def test_a_value_that_is_not_a_job_description_is_refused() -> None:
     with pytest.raises(SpecError, match="expected the path of a YAML file, a mapping, a JobSpec or None; received int"):
         elasticdl.submit(7)  # type: ignore[arg-type]
 
 
-def test_values_of_python_and_words_of_the_command_line_mean_the_same() -> None:
+def test_python_values_and_command_line_words_give_the_same_job() -> None:
     words = parse_options({
         "model_params": ("a=1;b=[1,2]",), "columns": "a, b", "envs": "A=1,B=2", "training_data": "x.csv",
         "volume": "claim_name=c,mount_path=/d", "shuffle": False,

@@ -29,18 +29,18 @@ def test_each_worker_has_a_span_with_how_it_ended() -> None:
     )
 
 
-def test_a_worker_that_still_lives_has_no_end() -> None:
+def test_a_running_worker_has_no_end() -> None:
     assert timeline.worker_lifetimes(EVENTS[:3])[0] == WorkerLifetime("worker-0", 1.0, 3.0, None, "")
 
 
-def test_the_story_spans_events_and_curves() -> None:
+def test_the_timeline_covers_events_and_curves() -> None:
     story = timeline.build_timeline("digits", EVENTS, {"loss": MetricCurve((3.0, 12.0), (1.0, 0.5))}, started_at=0.5)
 
     assert (story.started_at, story.ended_at) == (0.5, 12.0)
     assert story.speed == MetricCurve((), ())
 
 
-def test_curves_of_an_earlier_run_and_of_the_master_are_no_metrics_of_this_one() -> None:
+def test_curves_of_an_earlier_run_and_of_the_master_are_not_metrics_of_this_run() -> None:
     curves = {"accuracy": MetricCurve((1.0, 3.0), (0.5, 0.9)), "workers": MetricCurve((3.0,), (1.0,))}
 
     story = timeline.build_timeline("digits", [], curves, started_at=2.0)
@@ -49,7 +49,7 @@ def test_curves_of_an_earlier_run_and_of_the_master_are_no_metrics_of_this_one()
     assert story.started_at == 2.0
 
 
-def test_a_picture_is_drawn_of_any_story(tmp_path: Path) -> None:
+def test_a_figure_is_drawn_of_any_timeline(tmp_path: Path) -> None:
     curves = {"loss": MetricCurve((3.0, 9.0), (1.0, 0.5)), "validation/accuracy": MetricCurve((5.0,), (0.9,))}
     for name, story in {
         "whole": timeline.build_timeline("digits", EVENTS, curves, started_at=0.5),

@@ -45,7 +45,7 @@ def printed(prints: FirstWorkerOutput, now: float = NOW) -> list[str]:
     return list(lines)
 
 
-def test_nothing_is_printed_before_there_is_a_worker(tmp_path: Path) -> None:
+def test_nothing_is_printed_before_the_first_worker_exists(tmp_path: Path) -> None:
     prints = FirstWorkerOutput(Logs(tmp_path).open)
     prints.update_first_worker(status(0), NOW)
     prints.update_first_worker(status(0, ("worker-0", "launching", -1)), NOW)
@@ -53,7 +53,7 @@ def test_nothing_is_printed_before_there_is_a_worker(tmp_path: Path) -> None:
     assert printed(prints) == []
 
 
-def test_prints_are_the_lines_that_are_not_of_our_log_and_errors(tmp_path: Path) -> None:
+def test_user_output_is_lines_outside_our_log_and_errors(tmp_path: Path) -> None:
     logs = Logs(tmp_path)
     prints = FirstWorkerOutput(logs.open)
     prints.update_first_worker(status(0, ("worker-0", "starting", -1)), NOW)
@@ -78,7 +78,7 @@ def test_only_rank_0_is_shown(tmp_path: Path) -> None:
     assert printed(prints) == ["mine"]
 
 
-def test_a_replacement_of_the_first_worker_is_shown_from_its_round_on(tmp_path: Path) -> None:
+def test_the_output_of_a_replacement_of_the_first_worker_is_shown_from_its_round_on(tmp_path: Path) -> None:
     logs = Logs(tmp_path)
     prints = FirstWorkerOutput(logs.open)
     prints.update_first_worker(status(1, ("worker-0", "member", 0), ("worker-1", "member", 1)), NOW)
@@ -94,7 +94,7 @@ def test_a_replacement_of_the_first_worker_is_shown_from_its_round_on(tmp_path: 
     assert printed(prints) == ["epoch 3"]
 
 
-def test_a_log_without_rounds_is_shown_after_a_moment(tmp_path: Path) -> None:
+def test_a_log_without_rounds_is_shown_after_a_delay(tmp_path: Path) -> None:
     logs = Logs(tmp_path)
     prints = FirstWorkerOutput(logs.open)
     prints.update_first_worker(status(1, ("worker-0", "member", 0), ("worker-1", "member", 1)), NOW)
@@ -107,7 +107,7 @@ def test_a_log_without_rounds_is_shown_after_a_moment(tmp_path: Path) -> None:
     assert printed(prints, NOW + SKIP_S) == ["epoch 2", "epoch 3"]
 
 
-def test_while_no_round_is_entered_the_first_worker_stays(tmp_path: Path) -> None:
+def test_until_a_round_is_entered_the_first_worker_is_shown(tmp_path: Path) -> None:
     logs = Logs(tmp_path)
     prints = FirstWorkerOutput(logs.open)
     prints.update_first_worker(status(0, ("worker-1", "starting", -1)), NOW)
@@ -117,7 +117,7 @@ def test_while_no_round_is_entered_the_first_worker_stays(tmp_path: Path) -> Non
     assert printed(prints) == ["loading"]
 
 
-def test_where_there_are_no_rounds_the_next_worker_follows_one_that_is_gone(tmp_path: Path) -> None:
+def test_without_rounds_the_next_worker_is_shown_after_the_first_ended(tmp_path: Path) -> None:
     logs = Logs(tmp_path)
     prints = FirstWorkerOutput(logs.open)
     prints.update_first_worker(status(0, ("worker-0", "member", -1), ("worker-1", "member", -1)), NOW)
@@ -127,7 +127,7 @@ def test_where_there_are_no_rounds_the_next_worker_follows_one_that_is_gone(tmp_
     assert printed(prints, NOW + SKIP_S) == ["shard 7"]
 
 
-def test_prints_stand_above_the_picture_of_a_terminal() -> None:
+def test_user_output_is_printed_above_the_panel_of_a_terminal() -> None:
     shown = io.StringIO()
     with JobScreen.open(Console(file=shown, force_terminal=True, width=80)) as screen:
         screen.show_output_line("epoch 1: [bold]loss[/bold] 0.5")
@@ -137,7 +137,7 @@ def test_prints_stand_above_the_picture_of_a_terminal() -> None:
     assert text.index("epoch 1: [bold]loss[/bold] 0.5") < text.index("stopping")
 
 
-def test_prints_are_plain_lines_elsewhere() -> None:
+def test_without_a_terminal_user_output_is_plain_lines() -> None:
     shown = io.StringIO()
     with JobScreen.open(Console(file=shown, width=40)) as screen:
         screen.show_output_line("a line that is longer than the forty columns of this console")

@@ -57,17 +57,17 @@ def value(message: pb.JobStatus) -> JobStatus:
     return JobStatus.from_message(message, "here")
 
 
-def test_a_running_job_looks_like_this(status: pb.JobStatus) -> None:
+def test_the_panel_of_a_running_job_matches_the_recorded_text(status: pb.JobStatus) -> None:
     assert text(job_panel.job_panel(value(status), "master restarting…")) == GOLDEN
 
 
-def test_a_job_that_has_just_begun_can_be_drawn() -> None:
+def test_a_job_that_has_just_started_can_be_drawn() -> None:
     assert "0 workers" in text(
         job_panel.job_panel(value(pb.JobStatus(name="digits", phase="pending", checkpoint_step=-1)))
     )
 
 
-def test_only_the_newest_events_and_the_last_of_the_dead_are_shown(status: pb.JobStatus) -> None:
+def test_only_the_newest_events_and_the_last_workers_that_left_are_shown(status: pb.JobStatus) -> None:
     status.workers.extend(pb.WorkerStatus(id=f"gone-{number}", state="left", rank=-1) for number in range(9))
     status.events.extend(pb.EventStatus(at=1009, kind=f"event-{number}") for number in range(20))
 
@@ -77,7 +77,7 @@ def test_only_the_newest_events_and_the_last_of_the_dead_are_shown(status: pb.Jo
     assert "event-19" in shown and "event-12" in shown and "event-11 " not in shown
 
 
-def test_evaluations_do_not_push_a_lost_worker_out_of_sight(status: pb.JobStatus) -> None:
+def test_evaluations_do_not_hide_a_lost_worker(status: pb.JobStatus) -> None:
     for number in range(50):
         status.events.append(
             pb.EventStatus(at=1010 + number, kind="evaluation", reason=f"accuracy {number}", step=number)
@@ -90,7 +90,7 @@ def test_evaluations_do_not_push_a_lost_worker_out_of_sight(status: pb.JobStatus
     assert "accuracy 49" in shown and "accuracy 48" in shown and "accuracy 46" not in shown
 
 
-def test_without_other_events_all_the_room_is_for_evaluations() -> None:
+def test_without_other_events_evaluations_fill_the_panel() -> None:
     evaluations = [JobEvent(float(number), "evaluation") for number in range(9)]
 
     assert job_panel.choose_events(evaluations, 4) == evaluations[-4:]
@@ -121,7 +121,7 @@ def test_without_a_terminal_an_event_is_one_line_with_reason_and_cost(status: pb
     assert plain_lines.event_line(value(status).events[1]) == "00:16:48 worker-1 lost: SIGKILL (step 18, cost 180 ms)"
 
 
-def test_each_event_is_told_once_and_progress_now_and_then(status: pb.JobStatus) -> None:
+def test_each_event_is_printed_once_and_progress_at_intervals(status: pb.JobStatus) -> None:
     lines = plain_lines.LineSchedule(every_s=2.0)
 
     first, second, third = (list(lines.due_lines(value(status), now)) for now in (10.0, 11.9, 12.0))
@@ -131,7 +131,7 @@ def test_each_event_is_told_once_and_progress_now_and_then(status: pb.JobStatus)
     assert third == [plain_lines.progress_line(value(status))]
 
 
-def test_the_end_is_told_at_once(status: pb.JobStatus) -> None:
+def test_the_end_is_printed_at_once(status: pb.JobStatus) -> None:
     lines = plain_lines.LineSchedule(every_s=1000.0)
     list(lines.due_lines(value(status), 10.0))
     status.phase = "succeeded"
@@ -143,11 +143,11 @@ def test_the_end_is_told_at_once(status: pb.JobStatus) -> None:
     ("seconds", "expected"),
     [(-1.0, "0.0 s"), (3.21, "3.2 s"), (42.4, "42 s"), (59.9, "1:00"), (65.0, "1:05"), (7384.0, "2:03:04")],
 )
-def test_durations_read_at_a_glance(seconds: float, expected: str) -> None:
+def test_durations_are_formatted_in_readable_units(seconds: float, expected: str) -> None:
     assert formatting.format_duration(seconds) == expected
 
 
-def test_ps_are_shown_with_what_they_hold_and_how_they_fare(status: pb.JobStatus) -> None:
+def test_ps_are_shown_with_their_state_and_their_load(status: pb.JobStatus) -> None:
     assert " ps," not in text(job_panel.job_panel(value(status))), "a job without ps has nothing to tell"
     beat = pb.PsHeartbeat(rows=120_000, bytes=3 << 20, lock_wait_s=0.25, staleness=[1, 2, 9])
     status.ps.add(id="ps-0", pid=21, state="serving", since=1002, slots=512, backup="ps-1", requests_per_s=1234)
@@ -182,7 +182,7 @@ def test_ps_are_shown_with_what_they_hold_and_how_they_fare(status: pb.JobStatus
 @pytest.mark.parametrize(
     ("size", "told"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 30, "5.0 GiB"), (2 << 40, "2,048.0 GiB")]
 )
-def test_a_size_is_told_in_the_unit_that_fits(size: int, told: str) -> None:
+def test_a_size_is_printed_in_a_fitting_unit(size: int, told: str) -> None:
     assert formatting.format_bytes(size) == told
 
 

@@ -18,7 +18,7 @@ def is_echoing_keys(descriptor: int) -> bool:
     return bool(termios.tcgetattr(descriptor)[3] & termios.ECHOCTL)
 
 
-def test_a_terminal_writes_no_control_keys_into_the_picture_and_does_again_afterwards(
+def test_a_terminal_does_not_echo_keys_while_a_job_is_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     leader, follower = pty.openpty()
@@ -32,7 +32,7 @@ def test_a_terminal_writes_no_control_keys_into_the_picture_and_does_again_after
         assert (before, during, is_echoing_keys(follower)) == (True, False, True)
 
 
-def test_where_nobody_types_the_job_is_shown_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_is_shown_even_if_stdin_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     shown = io.StringIO()
 

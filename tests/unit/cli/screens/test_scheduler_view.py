@@ -36,7 +36,7 @@ def said(before: SchedulerReport | None, after: SchedulerReport, *ended: JobExit
     return [line.partition(" ")[2] for line in view.change_lines(before, after, ended)]
 
 
-def test_the_table_shows_workers_progress_waits_and_why() -> None:
+def test_the_table_shows_workers_progress_wait_times_and_reasons() -> None:
     text = drawn(report(a=RUNNING, b=WAITING), JobExited("c", "succeeded"))
 
     assert "3 of 4, 1 job with workers, 1 waiting" in text
@@ -51,11 +51,11 @@ def test_a_policy_that_failed_is_shown() -> None:
     assert "the last plan stays: ZeroDivisionError" in drawn(report("ZeroDivisionError", a=RUNNING))
 
 
-def test_an_empty_scheduler_says_how_jobs_come() -> None:
+def test_an_empty_scheduler_explains_how_to_submit_jobs() -> None:
     assert "elasticdl train --queue" in drawn(report())
 
 
-def test_there_is_a_line_for_each_change() -> None:
+def test_each_change_is_printed_as_a_line() -> None:
     more = replace(RUNNING, allocated={"here": 4}, reason="all of it")
     suspended = replace(RUNNING, state=ScheduledJobState.SUSPENDING, allocated={}, reason="others are greater")
 
@@ -71,7 +71,7 @@ def test_there_is_a_line_for_each_change() -> None:
     assert said(report("KeyError"), report()) == ["policy goodput decides again"]
 
 
-def test_more_jobs_than_lines_are_counted() -> None:
+def test_jobs_beyond_the_screen_are_counted() -> None:
     console = Console(width=140, record=True, file=StringIO())
     many: dict[str, Any] = {f"job-{index}": RUNNING for index in range(9)}
     console.print(view.scheduler_panel(report(**many), [], max_rows=4))

@@ -51,7 +51,7 @@ def test_a_cluster_without_the_operator_is_good_enough(elasticdl: Run, cluster: 
     assert "only needed for `kubectl apply`" in findings["ElasticJob"][0]["message"]
 
 
-def test_every_finding_is_a_line_and_every_fix_another(elasticdl: Run, cluster: FakeApi) -> None:
+def test_every_finding_and_every_fix_has_its_own_line(elasticdl: Run, cluster: FakeApi) -> None:
     cluster.forbidden = {("delete", "secrets")}
 
     lines = elasticdl("doctor").stdout.splitlines()
@@ -86,7 +86,7 @@ def test_a_missing_right_is_named(elasticdl: Run, cluster: FakeApi, lacking: tup
         ("9.9.9", "Running", ("missing", "ok")),
     ],
 )
-def test_the_operator_and_its_resource_must_fit(
+def test_the_versions_of_the_operator_and_its_resource_must_match(
     elasticdl: Run, cluster: FakeApi, version: str, phase: str, states: tuple[str, str]
 ) -> None:
     cluster.create(definition(version))
@@ -111,7 +111,7 @@ def test_the_operator_and_its_resource_must_fit(
         ({"services": "0"}, {}, "ok"),
     ],
 )
-def test_a_quota_that_lets_no_worker_in_is_told(
+def test_a_quota_that_has_no_room_for_a_worker_is_reported(
     elasticdl: Run, cluster: FakeApi, hard: dict[str, str], used: dict[str, str], expected: str
 ) -> None:
     quota = {"apiVersion": "v1", "kind": RESOURCE_QUOTA.kind, "metadata": {"name": "team"}, "spec": {"hard": hard}}
@@ -122,7 +122,7 @@ def test_a_quota_that_lets_no_worker_in_is_told(
     assert (findings["quota"][0]["state"], code) == (expected, int(expected == "missing"))
 
 
-def test_without_a_cluster_all_is_well_on_this_machine(elasticdl: Run) -> None:
+def test_without_a_cluster_this_machine_passes(elasticdl: Run) -> None:
     code, findings = examine(elasticdl)
 
     assert code == 0
@@ -131,7 +131,7 @@ def test_without_a_cluster_all_is_well_on_this_machine(elasticdl: Run) -> None:
     assert "set KUBECONFIG" in findings["Kubernetes"][0]["fix"]
 
 
-def test_without_a_cluster_and_the_client_of_kubernetes_all_is_well_too(
+def test_without_a_cluster_and_a_kubernetes_client_this_machine_passes(
     elasticdl: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("elasticdl.jobs.diagnosis.installation.find_spec", lambda name: None)
@@ -142,7 +142,7 @@ def test_without_a_cluster_and_the_client_of_kubernetes_all_is_well_too(
     assert install_command("kubernetes") in findings["Kubernetes"][0]["fix"]
 
 
-def test_whoever_asks_for_kubernetes_without_a_cluster_is_told_to_name_one(elasticdl: Run) -> None:
+def test_kubernetes_without_a_cluster_is_reported_as_missing(elasticdl: Run) -> None:
     code, findings = examine(elasticdl, "--on", "kubernetes")
 
     assert code == 1
@@ -151,7 +151,9 @@ def test_whoever_asks_for_kubernetes_without_a_cluster_is_told_to_name_one(elast
     assert "API server" not in findings
 
 
-def test_a_server_that_is_down_is_told(elasticdl: Run, cluster: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_api_server_that_is_down_is_reported(
+    elasticdl: Run, cluster: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def silent() -> str:
         raise ApiUnavailable("the API server https://fake does not answer")
 
@@ -163,14 +165,14 @@ def test_a_server_that_is_down_is_told(elasticdl: Run, cluster: FakeApi, monkeyp
     assert "namespace" not in findings
 
 
-def test_a_missing_namespace_is_told_with_the_nearest(elasticdl: Run, cluster: FakeApi) -> None:
+def test_a_missing_namespace_is_reported_with_the_closest_match(elasticdl: Run, cluster: FakeApi) -> None:
     code, findings = examine(elasticdl, "--namespace=defualt")
 
     assert code == 1
     assert "did you mean 'default'?" in findings["namespace"][0]["message"]
 
 
-def test_what_may_not_be_looked_at_is_a_note(elasticdl: Run, cluster: FakeApi) -> None:
+def test_a_check_without_read_permission_is_a_note(elasticdl: Run, cluster: FakeApi) -> None:
     cluster.forbidden = {("get", "customresourcedefinitions"), ("list", "storageclasses")}
 
     code, findings = examine(elasticdl)
@@ -179,7 +181,7 @@ def test_what_may_not_be_looked_at_is_a_note(elasticdl: Run, cluster: FakeApi) -
     assert findings["definition"][0]["state"] == findings["storage"][0]["state"] == "note"
 
 
-def test_this_machine_alone_needs_no_cluster(elasticdl: Run) -> None:
+def test_checking_only_this_machine_needs_no_cluster(elasticdl: Run) -> None:
     code, findings = examine(elasticdl, "--on=local")
 
     assert code == 0
@@ -187,7 +189,7 @@ def test_this_machine_alone_needs_no_cluster(elasticdl: Run) -> None:
 
 
 @pytest.mark.skipif(not SUBMITTER.exists(), reason="deploy/manifests is not there")
-def test_the_manifest_that_is_named_grants_every_right_that_is_needed() -> None:
+def test_the_suggested_manifest_grants_every_needed_right() -> None:
     granted = {
         (verb, group, resource)
         for document in yaml.safe_load_all(SUBMITTER.read_text())

@@ -13,7 +13,7 @@ from tests.unit.cli.conftest import Run as Elasticdl
 
 
 @pytest.mark.parametrize(("name", "claim"), [("two-jobs", "both at 1300 s"), ("mixed", "the service never waits")])
-def test_it_prints_a_table_and_writes_a_picture_and_the_numbers(
+def test_an_experiment_prints_a_table_and_writes_a_figure_and_its_data(
     elasticdl: Elasticdl, tmp_path: Path, name: str, claim: str
 ) -> None:
     result = elasticdl("experiment", name, "--output", tmp_path / "out")
@@ -30,7 +30,9 @@ def test_it_prints_a_table_and_writes_a_picture_and_the_numbers(
     ]
 
 
-def test_a_real_one_is_told_in_the_same_way(elasticdl: Elasticdl, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_experiment_with_real_jobs_prints_the_same_table(
+    elasticdl: Elasticdl, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = JobRun(0.0, 1.0, 3.5, 11.0, ((1.0, 11.0, 4),))
     course = ExperimentResult("max-min", 8, 11.0, {"first": run, "second": run})
     monkeypatch.setattr(real_jobs, "run_experiment", lambda name, say: [course])
@@ -44,5 +46,5 @@ def test_a_real_one_is_told_in_the_same_way(elasticdl: Elasticdl, monkeypatch: p
     assert "3.5 s" in result.output, "until its workers ran"
 
 
-def test_an_unknown_one_is_refused(elasticdl: Elasticdl) -> None:
+def test_an_unknown_experiment_is_refused(elasticdl: Elasticdl) -> None:
     assert elasticdl("experiment", "three-jobs").exit_code == 2

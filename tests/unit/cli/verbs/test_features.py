@@ -30,7 +30,7 @@ def analyzed(clicks: Path, *words: object) -> Result:
     return run("analyze", clicks, "--label", "label", "-o", clicks.with_name("features.yaml"), *words)
 
 
-def test_the_verb_is_known() -> None:
+def test_the_features_command_exists() -> None:
     assert "features" in VERBS
 
 
@@ -49,7 +49,7 @@ def test_analyze_writes_three_files_that_fit_together(clicks: Path) -> None:
     ]  # fmt: skip
 
 
-def test_files_of_a_person_are_not_replaced_unasked(clicks: Path) -> None:
+def test_existing_files_are_replaced_only_on_request(clicks: Path) -> None:
     clicks.with_name("features.yaml").write_text("mine")
 
     refused = analyzed(clicks)
@@ -68,7 +68,7 @@ def test_nothing_is_written_when_the_data_is_wrong(clicks: Path) -> None:
     assert [path.name for path in clicks.parent.iterdir()] == ["clicks.csv"]
 
 
-def test_nothing_is_written_when_it_is_stopped(clicks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_written_when_the_analysis_is_interrupted(clicks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -80,7 +80,7 @@ def test_nothing_is_written_when_it_is_stopped(clicks: Path, monkeypatch: pytest
     assert [path.name for path in clicks.parent.iterdir()] == ["clicks.csv"]
 
 
-def test_a_sample_says_how_far_off_it_may_be(clicks: Path) -> None:
+def test_a_sample_reports_its_error_bound(clicks: Path) -> None:
     done = analyzed(clicks, "--sample", "0.5")
 
     assert "Standard errors" in done.output
@@ -96,7 +96,7 @@ def test_show_prints_the_table_again(clicks: Path) -> None:
     assert "Rome 66%" in shown.output
 
 
-def test_the_same_data_has_not_drifted_and_other_data_has(clicks: Path) -> None:
+def test_drift_is_reported_for_different_data_only(clicks: Path) -> None:
     analyzed(clicks)
     statistics = clicks.with_name("statistics.json")
     other_data = clicks.with_name("other.csv")
@@ -122,7 +122,7 @@ def test_the_same_data_has_not_drifted_and_other_data_has(clicks: Path) -> None:
         (["--sample", "0"], "--sample"),
     ],
 )
-def test_wrong_options_are_told(clicks: Path, words: list[str], told: str) -> None:
+def test_wrong_options_are_reported(clicks: Path, words: list[str], told: str) -> None:
     done = run("analyze", clicks, "--label", "label", *words)
 
     assert done.exit_code == 2

@@ -27,7 +27,7 @@ def test_all_policies_are_listed_with_a_sentence_each(elasticdl: Run) -> None:
     assert all(len(line.split()) > 4 for line in lines)
 
 
-def test_a_table_has_a_row_for_each_policy_and_the_files_all_of_it(elasticdl: Run, tmp_path: Path) -> None:
+def test_the_table_has_a_row_for_each_policy_and_the_files_have_all_results(elasticdl: Run, tmp_path: Path) -> None:
     files = ("--json", tmp_path / "r.json", "--parquet", tmp_path / "r.parquet", "--report", tmp_path / "report")
     result = elasticdl("simulate", "--policy", "fifo-gang,max-min", *SMALL, *files)
 
@@ -40,7 +40,7 @@ def test_a_table_has_a_row_for_each_policy_and_the_files_all_of_it(elasticdl: Ru
     assert (tmp_path / "r.parquet").exists() and (tmp_path / "report" / "index.html").exists()
 
 
-def test_jobs_that_never_fit_are_told_with_the_reason(elasticdl: Run, tmp_path: Path) -> None:
+def test_jobs_that_never_fit_are_reported_with_the_reason(elasticdl: Run, tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text("name,submitted_s,duration_s,workers,minimum,maximum\nsmall,0,9,1,1,1\nhuge,0,9,99,99,99\n")
     result = elasticdl("simulate", "--policy", "fifo-gang", "--trace", trace, "--nodes", 2)
@@ -66,7 +66,7 @@ def test_a_narrow_terminal_has_a_column_for_each_policy() -> None:
     assert all(len(line) <= 50 for line in lines) and not any("…" in line for line in lines)
 
 
-def test_parameters_of_a_policy_stay_with_it() -> None:
+def test_parameters_of_a_policy_apply_only_to_it() -> None:
     assert parse_policy_names("a,b:x=1,y=2,c") == ["a", "b:x=1,y=2", "c"]
 
 
@@ -87,7 +87,7 @@ def test_parameters_of_a_policy_stay_with_it() -> None:
         (("--policy", "fifo-gang", *SMALL, "--interference", "1"), "--interference"),
     ],
 )
-def test_what_makes_no_sense_is_refused(elasticdl: Run, words: tuple[str, ...], complaint: str) -> None:
+def test_senseless_options_are_refused(elasticdl: Run, words: tuple[str, ...], complaint: str) -> None:
     result = elasticdl("simulate", *words)
 
     assert result.exit_code == 2

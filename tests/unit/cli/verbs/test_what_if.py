@@ -40,7 +40,9 @@ def snapshot(tmp_path: Path) -> Path:
     return tmp_path / "s.json"
 
 
-def test_the_answer_says_when_how_many_and_from_whom(elasticdl: Run, job: Path, snapshot: Path, tmp_path: Path) -> None:
+def test_the_answer_has_the_start_time_the_workers_and_the_nodes(
+    elasticdl: Run, job: Path, snapshot: Path, tmp_path: Path
+) -> None:
     result = elasticdl(
         *("simulate", "--what-if", job, "--snapshot", snapshot),
         *("--policy", "fifo-gang,max-min", "--json", tmp_path / "answer.json"),
@@ -53,7 +55,7 @@ def test_the_answer_says_when_how_many_and_from_whom(elasticdl: Run, job: Path, 
     assert (answer["fifo-gang"]["wait_s"], answer["max-min"]["wait_s"]) == (600.0, 0.0)
 
 
-def test_without_a_snapshot_it_is_about_this_machines_scheduler(elasticdl: Run, job: Path, tmp_path: Path) -> None:
+def test_without_a_snapshot_the_local_scheduler_is_used(elasticdl: Run, job: Path, tmp_path: Path) -> None:
     queue = home.local_queue()
     spec = load.resolve_job(
         {"name": "there", "model": {"definition": "m.f"}, "workers": {"replicas": 3, "min": 3, "threads": 1}}
@@ -71,7 +73,7 @@ def test_without_a_snapshot_it_is_about_this_machines_scheduler(elasticdl: Run, 
     assert snapshot_file.read_snapshot(tmp_path / "s.json").snapshot.jobs[0].work_left == 900
 
 
-def test_where_nothing_is_known_of_a_cluster_it_says_what_to_do(elasticdl: Run, job: Path) -> None:
+def test_without_a_scheduler_or_snapshot_the_fix_is_reported(elasticdl: Run, job: Path) -> None:
     result = elasticdl("simulate", "--what-if", job)
 
     assert result.exit_code == 2
@@ -94,7 +96,7 @@ def test_options_that_do_not_belong_together_are_refused(
     assert result.exit_code == 2 and complaint in result.stderr
 
 
-def test_its_options_are_refused_where_a_trace_is_simulated(elasticdl: Run, snapshot: Path) -> None:
+def test_what_if_options_are_refused_when_a_trace_is_simulated(elasticdl: Run, snapshot: Path) -> None:
     result = elasticdl("simulate", "--policy", "fifo-gang", "--trace", "synthetic", "--snapshot", snapshot)
 
     assert result.exit_code == 2 and "--snapshot: is for --what-if" in result.stderr
@@ -116,7 +118,7 @@ def worker(api: FakeApi, job: str, number: int, node: str) -> None:
     put(api, POD, f"{job}-worker-{number}", "default", labels, spec=spec, status={"phase": "Running"})
 
 
-def test_a_cluster_is_seen_as_its_api_server_tells_it(elasticdl: Run, cluster: FakeApi, tmp_path: Path) -> None:
+def test_a_snapshot_of_a_cluster_is_read_from_its_api_server(elasticdl: Run, cluster: FakeApi, tmp_path: Path) -> None:
     ready = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"cpu": "4", "memory": "16Gi"}}
     labels = {"topology.kubernetes.io/zone": "zone-a"}
     put(cluster, NODE, "n0", labels=labels, spec={}, status=ready)
@@ -186,9 +188,7 @@ spec:
 """
 
 
-def test_an_elastic_job_is_asked_about_as_it_would_be_applied(
-    elasticdl: Run, one_node: FakeApi, tmp_path: Path
-) -> None:
+def test_an_elastic_job_manifest_can_be_asked_about(elasticdl: Run, one_node: FakeApi, tmp_path: Path) -> None:
     put_job(one_node, "there", {"replicas": 2})  # asks for no slot: other people's pod, if it had one
     (tmp_path / "mine.yaml").write_text(ASKED)
 
@@ -201,9 +201,7 @@ def test_an_elastic_job_is_asked_about_as_it_would_be_applied(
     assert snapshot_file.read_snapshot(tmp_path / "s.json").unit == 2.0
 
 
-def test_a_priority_of_its_annotation_counts_and_one_of_the_command_line_counts_more(
-    elasticdl: Run, one_node: FakeApi, tmp_path: Path
-) -> None:
+def test_the_priority_option_wins_over_the_annotation(elasticdl: Run, one_node: FakeApi, tmp_path: Path) -> None:
     put_job(one_node, "there", {"replicas": 4, "min": 4, "max": 4}, annotations={PRIORITY: "5"})
     for number in range(4):
         worker(one_node, "there", number, "n0")
@@ -223,7 +221,7 @@ def test_a_priority_of_its_annotation_counts_and_one_of_the_command_line_counts_
         ("name: mine\nmodel: {definition: m.f}\n", (), "set cluster.image"),
     ],
 )
-def test_a_job_that_no_scheduler_of_the_cluster_could_share_is_refused_with_the_reason(
+def test_a_job_that_no_scheduler_of_the_cluster_could_place_is_refused_with_the_reason(
     elasticdl: Run, one_node: FakeApi, tmp_path: Path, text: str, words: tuple[str, ...], complaint: str
 ) -> None:
     (tmp_path / "mine.yaml").write_text(text)

@@ -28,7 +28,7 @@ def test_a_model_is_shown_with_its_parameters_and_the_way_to_train_it(elasticdl:
     assert "elasticdl ctr init clicks.csv --label clicked --model xdeepfm\n" in result.stdout
 
 
-def test_both_speak_json(elasticdl: Run) -> None:
+def test_list_and_show_print_json_on_request(elasticdl: Run) -> None:
     models = json.loads(elasticdl("zoo", "list", "--json").stdout)
     model = json.loads(elasticdl("zoo", "show", "digits", "--json").stdout)
 
@@ -38,13 +38,13 @@ def test_both_speak_json(elasticdl: Run) -> None:
     assert [entry.split()[0] for entry in model["commands"]] == ["python", "elasticdl"]
 
 
-def test_a_wrong_name_is_answered_with_the_nearest(elasticdl: Run) -> None:
+def test_a_wrong_name_is_refused_with_the_closest_match(elasticdl: Run) -> None:
     result = elasticdl("zoo", "show", "digit")
 
     assert result.exit_code == 2 and "did you mean digits?" in result.stderr
 
 
-def test_a_config_can_be_begun_with_any_model_of_clicks(elasticdl: Run) -> None:
+def test_a_config_can_be_created_for_any_click_model(elasticdl: Run) -> None:
     Path("clicks.csv").write_text("clicked,a\n1,2\n0,3\n")
 
     assert elasticdl("ctr", "init", "clicks.csv", "--label", "clicked", "--model", "dcn").exit_code == 0

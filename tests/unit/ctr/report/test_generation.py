@@ -89,7 +89,7 @@ def test_a_job_of_another_kind_of_file_is_refused() -> None:
         subjects.find_subject("mnist")
 
 
-def test_a_wrong_name_is_answered_with_the_nearest(elasticdl: Run) -> None:
+def test_a_wrong_name_is_refused_with_the_closest_match(elasticdl: Run) -> None:
     make_job("clicks")
 
     done = elasticdl("ctr", "report", "clocks")

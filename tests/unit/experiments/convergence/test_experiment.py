@@ -32,7 +32,7 @@ def ran(group: str, seed: int, values: Sequence[float], every: int = 10) -> Conv
 FIXED = [ran("fixed 4", 0, [0.6, 0.7, 0.75]), ran("fixed 8", 0, [0.58, 0.72, 0.74])]
 
 
-def test_nine_runs_seed_by_seed() -> None:
+def test_the_plan_has_nine_runs_ordered_by_seed() -> None:
     assert [(plan.group, plan.min_workers, plan.max_workers, plan.seed) for plan in plan_runs(FULL_SETTINGS)][:4] == [
         ("fixed 4", 4, 4, 0), ("fixed 8", 8, 8, 0), ("elastic 4-8", 4, 8, 0), ("fixed 4", 4, 4, 1),
     ]  # fmt: skip
@@ -43,12 +43,12 @@ def test_nine_runs_seed_by_seed() -> None:
 
 
 @pytest.mark.parametrize("workers", ["4", "8,4", "4,4", "0,2", "a,b", "4,8,16"])
-def test_workers_that_are_not_two_are_refused(workers: str) -> None:
+def test_workers_are_refused_if_they_are_not_two_increasing_numbers(workers: str) -> None:
     with pytest.raises(SpecError, match="expected the fewest and the most"):
         choose_settings(workers, None, quick=False)
 
 
-def test_inside_is_between_the_least_and_the_greatest_of_the_fixed() -> None:
+def test_a_curve_between_the_fixed_runs_is_inside_the_spread() -> None:
     judgment = judge_elastic_runs([*FIXED, ran("elastic 4-8", 0, [0.59, 0.71, 0.745])])
 
     assert judgment["every elastic curve inside the spread"] and judgment["mean elastic curve inside the spread"]
@@ -57,7 +57,7 @@ def test_inside_is_between_the_least_and_the_greatest_of_the_fixed() -> None:
     assert judgment["share expected if nothing differs"] == pytest.approx(1 / 3)
 
 
-def test_outside_is_said_to_be_outside() -> None:
+def test_a_curve_beyond_the_fixed_runs_is_outside_the_spread() -> None:
     judgment = judge_elastic_runs(
         [*FIXED, ran("elastic 4-8", 0, [0.59, 0.71, 0.70]), ran("elastic 4-8", 1, [0.59, 0.71, 0.785])]
     )
@@ -69,7 +69,7 @@ def test_outside_is_said_to_be_outside() -> None:
     assert (judgment["farthest outside"], judgment["farthest below"]) == (pytest.approx(0.04), pytest.approx(0.04))
 
 
-def test_runs_called_elastic_by_lot_differ_as_much_or_they_do_not() -> None:
+def test_a_permutation_test_compares_fixed_and_elastic_runs() -> None:
     assert permutation_p_value([3.0, 1.0], [2.0, 2.5, 1.5, 2.0]) == 1.0, "their mean is that of the others"
     assert permutation_p_value([9.0], [1.0, 2.0, 3.0]) == 0.25, "one way of four"
     assert permutation_p_value([8.0, 9.0], [1.0, 2.0]) == pytest.approx(2 / 6), (
@@ -77,7 +77,7 @@ def test_runs_called_elastic_by_lot_differ_as_much_or_they_do_not() -> None:
     )
 
 
-def test_a_fixed_run_is_asked_the_same_as_the_elastic_ones() -> None:
+def test_fixed_runs_are_judged_like_elastic_runs() -> None:
     fixed = [*FIXED, ran("fixed 4", 1, [0.59, 0.71, 0.76])]
 
     judgment = judge_elastic_runs([*fixed, ran("elastic 4-8", 0, [0.59, 0.71, 0.745])])
@@ -87,7 +87,7 @@ def test_a_fixed_run_is_asked_the_same_as_the_elastic_ones() -> None:
     assert judgment["share of an elastic run inside as many"] == pytest.approx((3 + 3 + 2) / 9)
 
 
-def test_far_is_counted_in_standard_deviations_of_the_fixed() -> None:
+def test_distances_are_measured_in_standard_deviations_of_the_fixed_runs() -> None:
     fixed = [ran("fixed 4", seed, [0.6 + seed / 100, 0.7 - seed / 100]) for seed in range(3)]  # 0.01 at both steps
 
     judgment = judge_elastic_runs([*fixed, ran("elastic 4-8", 0, [0.629, 0.69]), ran("elastic 4-8", 1, [0.61, 0.665])])
@@ -100,20 +100,20 @@ def test_far_is_counted_in_standard_deviations_of_the_fixed() -> None:
     )
 
 
-def test_curves_with_other_steps_are_compared_where_all_have_points() -> None:
+def test_curves_with_different_steps_are_compared_at_common_steps() -> None:
     around = fixed_band([FIXED[0], ran("fixed 8", 1, [0.5, 0.9], every=12)])
 
     assert (around.steps[0], around.steps[-1]) == (12, 24)
     assert around.maximum[0] == pytest.approx(0.62) and around.minimum[0] == 0.5
 
 
-def test_the_spread_of_each_group_is_told() -> None:
+def test_the_spread_of_each_group_is_summarized() -> None:
     spreads = summarize_best_aucs([ran("fixed 4", 0, [0.6, 0.7]), ran("fixed 4", 1, [0.8, 0.7])])
 
     assert spreads == {"fixed 4": pytest.approx({"mean": 0.75, "least": 0.7, "most": 0.8, "spread": 0.1})}
 
 
-def test_workers_change_by_updates_once_those_wished_for_are_there_and_one_is_killed() -> None:
+def test_workers_change_after_updates_once_the_desired_number_is_reached_and_one_is_killed() -> None:
     changes = WorkerChanges(4, 8, updates_between=10)
     decisions = [
         changes.decide(step, members) for step, members in [(0, 0), (3, 4), (10, 4), (11, 4), (30, 6), (40, 8)]
@@ -129,7 +129,7 @@ def test_workers_change_by_updates_once_those_wished_for_are_there_and_one_is_ki
     ]
 
 
-def test_a_run_is_told_from_its_log() -> None:
+def test_a_run_is_summarized_from_its_event_log() -> None:
     events: list[dict[str, Any]] = [
         {"at": 1.0, "kind": "worker-launched", "replica": "worker-0"},
         {"at": 1.0, "kind": "worker-launched", "replica": "worker-1"},
@@ -149,7 +149,7 @@ def test_a_run_is_told_from_its_log() -> None:
         training_run.summarize_run(RunPlan("fixed 1", 1, 1, 0), events[:4], {}, 9.0, [])
 
 
-def test_made_up_clicks_are_in_the_form_of_the_challenge(tmp_path: Path) -> None:
+def test_synthetic_clicks_have_the_format_of_the_criteo_challenge(tmp_path: Path) -> None:
     experiment.write_synthetic_clicks(tmp_path / "clicks.tsv", 20)
 
     rows = [line.split("\t") for line in (tmp_path / "clicks.tsv").read_text().splitlines()]
@@ -161,7 +161,7 @@ def test_made_up_clicks_are_in_the_form_of_the_challenge(tmp_path: Path) -> None
     assert parsed.training.patience == 0, "no run ends early or slows down by what it measured itself"
 
 
-def test_it_prints_a_table_and_writes_a_picture_and_the_numbers(
+def test_an_experiment_prints_a_table_and_writes_a_figure_and_its_data(
     elasticdl: Elasticdl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def played(plans: Sequence[RunPlan], *rest: Any) -> Iterator[ConvergenceRun]:
@@ -188,7 +188,7 @@ def test_it_prints_a_table_and_writes_a_picture_and_the_numbers(
         (("mixed", "--quick"), "are for `elasticdl experiment convergence`"),
     ],
 )
-def test_what_is_missing_or_does_not_belong_is_told(elasticdl: Elasticdl, words: Any, complaint: str) -> None:
+def test_missing_or_wrong_options_are_reported(elasticdl: Elasticdl, words: Any, complaint: str) -> None:
     result = elasticdl("experiment", *words)
 
     assert result.exit_code == 2

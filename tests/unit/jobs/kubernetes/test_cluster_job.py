@@ -88,7 +88,7 @@ def test_scale_and_stop_ask_the_master(elasticdl: Run, master: ServedMaster) -> 
     assert [type(request).__name__ for request in master.asked] == ["ScaleRequest", "StopRequest"]
 
 
-def test_who_may_not_read_the_secret_sees_what_the_master_wrote_down(
+def test_without_access_to_the_secret_the_status_comes_from_the_status_map(
     elasticdl: Run, cluster: FakeApi, master: ServedMaster, status: pb.JobStatus
 ) -> None:
     status.records = 1000
@@ -99,7 +99,7 @@ def test_who_may_not_read_the_secret_sees_what_the_master_wrote_down(
     assert "forbidden" in elasticdl("stop", "digits").stderr
 
 
-def test_a_job_that_is_over_is_told_from_what_its_master_wrote_down(
+def test_the_status_of_an_ended_job_comes_from_the_status_map(
     elasticdl: Run, cluster: FakeApi, status: pb.JobStatus
 ) -> None:
     finish(cluster, status)
@@ -112,7 +112,7 @@ def test_a_job_that_is_over_is_told_from_what_its_master_wrote_down(
     assert "job 'digits' is over (succeeded)" in elasticdl("scale", "digits", "--workers=3").stderr
 
 
-def test_a_job_whose_master_waits_says_why_in_the_words_of_kubernetes(elasticdl: Run, cluster: FakeApi) -> None:
+def test_a_job_whose_master_is_pending_has_the_reason_of_kubernetes(elasticdl: Run, cluster: FakeApi) -> None:
     why = {"reason": "ErrImagePull", "message": "pull access denied for i"}
     waits = [{"name": "master", "state": {"waiting": why}}]
     cluster.run_master("digits", phase="Pending", containerStatuses=waits)
@@ -125,7 +125,7 @@ def test_a_job_whose_master_waits_says_why_in_the_words_of_kubernetes(elasticdl:
 
 
 @pytest.mark.parametrize("has_begun", [True, False])
-def test_a_job_that_its_master_refused_has_failed(
+def test_a_job_that_was_refused_by_its_master_has_failed(
     elasticdl: Run, cluster: FakeApi, status: pb.JobStatus, has_begun: bool
 ) -> None:
     if has_begun:
@@ -145,7 +145,7 @@ def test_a_job_without_a_pod_and_without_a_result_is_suspended(elasticdl: Run, c
     assert (document["phase"], document["reason"]) == ("suspended", "it is suspended: its StatefulSet has no pods")
 
 
-def test_a_suspended_job_has_no_workers_though_its_master_wrote_down_some(
+def test_a_suspended_job_has_no_workers_even_if_the_status_map_lists_some(
     elasticdl: Run, cluster: FakeApi, status: pb.JobStatus
 ) -> None:
     cluster.tell("digits", status_json=MessageToJson(status))
@@ -162,7 +162,7 @@ def elastic_job(cluster: FakeApi, name: str, **status: str) -> None:
     cluster.create(document | {"spec": {"workers": {"replicas": 2}}} | ({"status": status} if status else {}))
 
 
-def test_jobs_without_a_master_yet_are_listed_with_why(elasticdl: Run, cluster: FakeApi) -> None:
+def test_jobs_without_a_master_are_listed_with_the_reason(elasticdl: Run, cluster: FakeApi) -> None:
     elastic_job(cluster, "wrong", phase="Invalid", reason="model: which one?")
     elastic_job(cluster, "unseen")
 
@@ -176,7 +176,7 @@ def test_jobs_without_a_master_yet_are_listed_with_why(elasticdl: Run, cluster: 
     assert elasticdl("status", "wrong").exit_code == 2
 
 
-def test_a_cluster_without_elastic_jobs_lists_the_others(elasticdl: Run, cluster: FakeApi) -> None:
+def test_a_cluster_without_elastic_jobs_lists_its_other_jobs(elasticdl: Run, cluster: FakeApi) -> None:
     cluster.forbidden = {("list", "elasticjobs"), ("get", "elasticjobs")}
 
     assert [listed["name"] for listed in json.loads(elasticdl("jobs", "--on=kubernetes", "--json").stdout)] == [
@@ -185,9 +185,7 @@ def test_a_cluster_without_elastic_jobs_lists_the_others(elasticdl: Run, cluster
     assert "no job 'digist'" in elasticdl("status", "digist").stderr
 
 
-def test_the_elastic_job_wishes_what_its_master_was_asked_for(
-    elasticdl: Run, cluster: FakeApi, master: ServedMaster
-) -> None:
+def test_scaling_a_job_also_changes_its_elastic_job(elasticdl: Run, cluster: FakeApi, master: ServedMaster) -> None:
     elastic_job(cluster, "digits", phase="Running")
     owner = {"apiVersion": ELASTIC_JOB.api_version, "kind": ELASTIC_JOB.kind, "name": "digits", "uid": "1"}
     master_set = cluster.objects[STATEFUL_SET, "default", "digits-master"]
@@ -203,7 +201,7 @@ def test_the_elastic_job_wishes_what_its_master_was_asked_for(
     assert [request.workers for request in master.asked] == [3]
 
 
-def test_what_the_scheduler_says_of_an_elastic_job_is_its_reason(
+def test_the_reason_of_an_elastic_job_comes_from_the_scheduler(
     elasticdl: Run, cluster: FakeApi, status: pb.JobStatus
 ) -> None:
     for name in ("digits", "waits"):
@@ -228,7 +226,7 @@ def test_what_the_scheduler_says_of_an_elastic_job_is_its_reason(
     assert "others" not in reasons()[0]
 
 
-def test_jobs_of_both_places_are_listed_together(
+def test_local_jobs_and_jobs_on_the_cluster_are_listed_together(
     elasticdl: Run, cluster: FakeApi, spec: JobSpec, status: pb.JobStatus
 ) -> None:
     jobs.job_directory("mnist").create(spec.model_copy(update={"name": "mnist", "cluster": None}))
@@ -244,7 +242,7 @@ def test_jobs_of_both_places_are_listed_together(
     ]
 
 
-def test_a_cluster_that_hangs_does_not_hold_up_the_list(
+def test_a_cluster_that_hangs_does_not_block_the_list(
     elasticdl: Run, cluster: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended = threading.Event()
@@ -263,7 +261,7 @@ def test_a_cluster_that_hangs_does_not_hold_up_the_list(
     assert "the cluster did not answer within" in result.stderr
 
 
-def test_a_job_of_this_machine_comes_first_unless_the_person_says_otherwise(
+def test_a_local_job_wins_unless_the_user_chooses_the_cluster(
     elasticdl: Run, cluster: FakeApi, spec: JobSpec, status: pb.JobStatus
 ) -> None:
     jobs.job_directory("digits").create(spec.model_copy(update={"cluster": None}))
@@ -275,7 +273,7 @@ def test_a_job_of_this_machine_comes_first_unless_the_person_says_otherwise(
     assert (phase(), phase("--on=kubernetes"), phase("--namespace=default")) == ("failed", "succeeded", "succeeded")
 
 
-def test_a_name_that_is_nowhere_is_refused_with_the_nearest_of_the_cluster(elasticdl: Run) -> None:
+def test_an_unknown_name_is_refused_with_the_closest_name_on_the_cluster(elasticdl: Run) -> None:
     nowhere, there = elasticdl("status", "digist"), elasticdl("status", "digist", "--on=kubernetes")
 
     for result in (nowhere, there):
@@ -322,7 +320,7 @@ def test_a_job_is_deleted_by_its_owner(elasticdl: Run, cluster: FakeApi, word: s
     assert cluster.calls[-1] == ("delete", "StatefulSet digits-master")
 
 
-def test_the_job_of_an_elastic_job_is_deleted_by_that(elasticdl: Run, cluster: FakeApi) -> None:
+def test_the_job_of_an_elastic_job_is_deleted_through_the_elastic_job(elasticdl: Run, cluster: FakeApi) -> None:
     master = cluster.objects[STATEFUL_SET, "default", "digits-master"]
     master["metadata"]["ownerReferences"] = [{"kind": "ElasticJob", "name": "digits", "uid": "x"}]
 
@@ -352,7 +350,7 @@ def attached(cluster: FakeApi) -> tuple[int, str]:
     return code, console.file.getvalue()
 
 
-def test_staying_with_a_job_ends_with_its_result(cluster: FakeApi, master: ServedMaster, status: pb.JobStatus) -> None:
+def test_watching_a_job_ends_with_its_result(cluster: FakeApi, master: ServedMaster, status: pb.JobStatus) -> None:
     # The first status is of a running job; the stream ends, and by then the job is over.
     threading.Timer(0.3, finish, (cluster, pb.JobStatus.FromString(status.SerializeToString()))).start()
 
@@ -363,7 +361,7 @@ def test_staying_with_a_job_ends_with_its_result(cluster: FakeApi, master: Serve
     assert "elasticdl logs digits" in output
 
 
-def test_staying_with_a_job_says_why_its_master_does_not_start(cluster: FakeApi) -> None:
+def test_watching_a_job_reports_why_its_master_does_not_start(cluster: FakeApi) -> None:
     why = {"reason": "ErrImagePull", "message": "pull access denied for i"}
     cluster.run_master("digits", phase="Pending", containerStatuses=[{"name": "master", "state": {"waiting": why}}])
     threading.Timer(1.5, cluster.end_job, ("digits", REFUSED)).start()
@@ -375,14 +373,14 @@ def test_staying_with_a_job_says_why_its_master_does_not_start(cluster: FakeApi)
     assert "no such model" in output
 
 
-def test_an_error_while_looking_ends_the_watching(cluster: FakeApi) -> None:
+def test_an_error_while_reading_the_job_ends_the_watching(cluster: FakeApi) -> None:
     cluster.forbidden = {("get", "statefulsets")}
 
     with pytest.raises(ElasticDLError, match="lost sight of the job: get statefulsets"):
         attached(cluster)
 
 
-def test_a_job_that_is_deleted_meanwhile_is_said_to_be(cluster: FakeApi) -> None:
+def test_watching_reports_that_a_job_was_deleted(cluster: FakeApi) -> None:
     del cluster.objects[STATEFUL_SET, "default", "digits-master"]
 
     with pytest.raises(ElasticDLError, match="the job was deleted"):
@@ -439,7 +437,7 @@ def test_the_journal_in_config_maps_is_verified(elasticdl: Run, cluster: FakeApi
     assert "2 ConfigMaps digits-journal-… in namespace default" in done.output and "whole: 1 events" in done.output
 
 
-def test_a_damaged_journal_in_config_maps_names_the_way_out(elasticdl: Run, cluster: FakeApi) -> None:
+def test_a_damaged_journal_in_config_maps_is_reported_with_the_fix(elasticdl: Run, cluster: FakeApi) -> None:
     keep_journal(cluster, damaged=True)
 
     done = elasticdl("journal", "verify", "digits")

@@ -68,7 +68,7 @@ def test_all_bytes_are_forwarded(job: FakeApi) -> None:
         assert exchange(forward.port, text) == text.upper()
 
 
-def test_each_connection_looks_the_master_up_again(job: FakeApi) -> None:
+def test_each_connection_resolves_the_master_again(job: FakeApi) -> None:
     with forward_to(job) as forward:
         assert exchange(forward.port, b"x") == b""  # there is none yet
         job.run_master("digits", "digits-master-1")
@@ -90,7 +90,7 @@ def test_a_new_port_forward_has_no_port_and_no_thread(job: FakeApi) -> None:
         assert forward.port > 0
 
 
-def test_a_connection_that_was_dialled_too_late_is_kept_for_the_next_client(job: FakeApi) -> None:
+def test_a_connection_that_was_established_too_late_serves_the_next_client(job: FakeApi) -> None:
     job.run_master("digits")
     may_answer = threading.Event()
     dials: list[int] = []
@@ -132,7 +132,7 @@ def test_a_master_that_does_not_run_is_unreachable(job: FakeApi) -> None:
         port_forward.connect_master_pod(job, "default", "digits")  # type: ignore[arg-type]
 
 
-def test_credentials_are_readable_by_their_owner_alone_and_deleted_afterwards(job: FakeApi) -> None:
+def test_credentials_are_readable_only_by_their_owner_and_deleted_afterwards(job: FakeApi) -> None:
     with port_forward.reach_master(job, "default", "digits") as directory:  # type: ignore[arg-type]
         identity = directory.tls_credentials(directory.load_spec(), "client")
         assert identity is not None

@@ -41,9 +41,7 @@ def test_a_job_is_created_without_a_pod_then_its_other_objects_then_it_is_scaled
     assert {document["metadata"]["ownerReferences"][0]["uid"] for document in owned} == {master["metadata"]["uid"]}
 
 
-def test_a_job_of_a_queue_is_scaled_to_one_as_any_other_because_the_queue_holds_its_pods(
-    elasticdl: Run, cluster: FakeApi
-) -> None:
+def test_a_job_for_a_queue_is_scaled_to_one_because_the_queue_holds_its_pods(elasticdl: Run, cluster: FakeApi) -> None:
     submit(elasticdl, "--queue=night")
 
     master = cluster.get(STATEFUL_SET, "digits-master")
@@ -79,7 +77,7 @@ def test_an_object_that_may_have_been_created_is_deleted_too(elasticdl: Run, clu
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_in_between_leaves_nothing_behind(elasticdl: Run, cluster: FakeApi, number: int) -> None:
+def test_an_interrupted_submission_leaves_no_objects_behind(elasticdl: Run, cluster: FakeApi, number: int) -> None:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background have none
 
     def interrupt(document: dict[str, Any]) -> None:
@@ -127,14 +125,14 @@ def test_a_plain_dry_run_prints_the_job(elasticdl: Run, words: list[str]) -> Non
     assert yaml.safe_load(elasticdl(*JOB_WORDS, *words).stdout)["cluster"]["image"] == "zoo:1"
 
 
-def test_a_word_of_a_dry_run_that_does_not_exist_is_refused(elasticdl: Run) -> None:
+def test_an_unknown_value_of_dry_run_is_refused(elasticdl: Run) -> None:
     result = elasticdl(*JOB_WORDS, "--dry-run=sever")
 
     assert result.exit_code == 2
     assert "'--dry-run': 'sever' is not one of 'client', 'server'" in result.stderr
 
 
-def test_a_scripts_own_dry_run_is_left_alone(elasticdl: Run) -> None:
+def test_a_dry_run_option_of_the_script_is_passed_through(elasticdl: Run) -> None:
     words = ("run", "--image_name=i", "--dry-run", "train.py", "--dry-run=mine", "--dry-run")
 
     assert yaml.safe_load(elasticdl(*words).stdout)["script"]["arguments"] == ["--dry-run=mine", "--dry-run"]
@@ -205,7 +203,7 @@ def test_an_unmodified_script_is_resumed_by_starting_it_again(elasticdl: Run, cl
         (["--resume"], "--resume: on Kubernetes it needs --checkpoint_dir, on a --volume or as a URL"),
     ],
 )
-def test_a_wrong_job_is_refused_with_the_fix_and_nothing_is_made(
+def test_a_wrong_job_is_refused_with_the_fix_and_nothing_is_created(
     elasticdl: Run, cluster: FakeApi, words: list[str], expected: str
 ) -> None:
     code, _, problem = submit(elasticdl, *words)
@@ -248,14 +246,14 @@ def test_missing_rights_are_named_together_with_the_manifest_that_grants_them(el
         (["train", "--yaml"], "are for jobs on Kubernetes; give --image_name, too"),
     ],
 )
-def test_where_a_job_runs_must_fit_what_it_is(elasticdl: Run, words: list[str], expected: str) -> None:
+def test_options_that_contradict_the_target_are_refused(elasticdl: Run, words: list[str], expected: str) -> None:
     result = elasticdl(*words, "--model_def=m.f", "--training_data=/data")
 
     assert result.exit_code == 2
     assert expected in result.stderr
 
 
-def test_a_file_for_a_cluster_can_be_tried_here(elasticdl: Run, tmp_path: Path) -> None:
+def test_a_job_file_for_a_cluster_can_run_on_this_machine(elasticdl: Run, tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     file.write_text("name: digits\nmodel: {definition: m.f}\ndata: {training: d.csv}\ncluster: {image: i}\n")
 
