@@ -59,7 +59,7 @@ def test_a_connection_as_fast_as_the_updates_never_reaches_the_bound() -> None:
             to_send -= count
 
 
-def test_what_was_begun_is_sent_to_its_end_though_the_rest_is_dropped() -> None:
+def test_a_frame_that_was_started_is_completed_even_if_later_ones_are_dropped() -> None:
     backlog = Backlog(SLACK)
     backlog.put_state([view(10)])
     send_all(backlog)
@@ -74,7 +74,7 @@ def test_what_was_begun_is_sent_to_its_end_though_the_rest_is_dropped() -> None:
     assert backlog.needs_state
 
 
-def test_the_update_that_names_the_round_is_always_taken() -> None:
+def test_the_update_that_names_the_round_is_always_accepted() -> None:
     backlog = Backlog(slack_bytes=0)
     backlog.put_state([view(10)])
     assert backlog.put_update([view(10)])
@@ -83,7 +83,7 @@ def test_the_update_that_names_the_round_is_always_taken() -> None:
     assert backlog.unsent_bytes == 30
 
 
-def test_a_second_image_behind_the_first_is_a_mistake() -> None:
+def test_a_second_state_queued_behind_the_first_is_an_error() -> None:
     backlog = Backlog(SLACK)
     backlog.put_state([view(10)])
 
@@ -103,7 +103,7 @@ _happenings = st.lists(
 
 
 @given(_happenings, st.lists(st.integers(1, 200), min_size=1, max_size=6), st.integers(0, 300))
-def test_whatever_happens_the_bound_holds_and_the_newcomer_gets_an_unbroken_sequence(
+def test_the_bound_always_holds_and_the_newcomer_gets_a_gapless_sequence(
     happenings: list[tuple[str, int]], state: list[int], slack: int
 ) -> None:
     backlog = Backlog(slack)

@@ -124,7 +124,7 @@ class Newcomer:
         self.receiver.close()
 
 
-def test_a_newcomer_that_reads_nothing_costs_one_copy_however_many_steps_pass(ends: Ends, donate: Donate) -> None:
+def test_a_newcomer_that_reads_nothing_costs_one_copy_for_any_number_of_steps(ends: Ends, donate: Donate) -> None:
     donation = donate()
     states, most_unsent_bytes = 0, 0
     for step in range(1, 60):
@@ -142,7 +142,7 @@ def test_a_newcomer_that_reads_nothing_costs_one_copy_however_many_steps_pass(en
     assert donation.unsent_bytes == 0, "what nobody wants is not kept"
 
 
-def test_a_newcomer_that_was_overtaken_gets_a_fresh_image_once_the_first_is_sent(ends: Ends, donate: Donate) -> None:
+def test_a_newcomer_that_fell_behind_gets_a_new_state_after_the_first_is_sent(ends: Ends, donate: Donate) -> None:
     donation = donate()
     donation.send_state(captured_state(1))
     step = 1
@@ -177,7 +177,7 @@ def test_sending_makes_room_so_a_newcomer_that_keeps_up_gets_one_image(ends: End
     newcomer.close()
 
 
-def test_one_that_never_keeps_up_is_told_so_in_the_end(ends: Ends, donate: Donate) -> None:
+def test_a_newcomer_that_never_keeps_up_gets_an_error_in_the_end(ends: Ends, donate: Donate) -> None:
     donation = donate()
     newcomer = Newcomer(ends.newcomer)
     step = 0
@@ -201,7 +201,7 @@ def test_one_that_never_keeps_up_is_told_so_in_the_end(ends: Ends, donate: Donat
 
 
 @pytest.mark.parametrize("ends", ["plain"], indirect=True)
-def test_a_newcomer_that_takes_nothing_is_given_up_after_the_deadline(ends: Ends, donate: Donate) -> None:
+def test_a_newcomer_that_reads_nothing_is_abandoned_after_the_deadline(ends: Ends, donate: Donate) -> None:
     donation = donate(0.2)
     donation.send_state(captured_state(1))
 
@@ -212,7 +212,7 @@ def test_a_newcomer_that_takes_nothing_is_given_up_after_the_deadline(ends: Ends
 
 
 @pytest.mark.parametrize("ends", ["plain"], indirect=True)
-def test_a_newcomer_that_takes_all_and_acknowledges_nothing_is_given_up_too(ends: Ends, donate: Donate) -> None:
+def test_a_newcomer_that_reads_but_acknowledges_nothing_is_abandoned_too(ends: Ends, donate: Donate) -> None:
     donation = donate(0.5)
     donation.send_state(captured_state(1, 64))
     received = frames.receive_frame(ends.newcomer, MIB)
@@ -222,7 +222,7 @@ def test_a_newcomer_that_takes_all_and_acknowledges_nothing_is_given_up_too(ends
 
 
 @pytest.mark.parametrize("ends", ["plain"], indirect=True)
-def test_a_slow_reader_is_not_given_up_as_long_as_it_reads(ends: Ends, donate: Donate) -> None:
+def test_a_slow_reader_is_not_abandoned_while_it_reads(ends: Ends, donate: Donate) -> None:
     donation = donate(1.0)
     began = time.monotonic()
     donation.send_state(captured_state(1))
@@ -235,7 +235,7 @@ def test_a_slow_reader_is_not_given_up_as_long_as_it_reads(ends: Ends, donate: D
     donation.abort()
 
 
-def test_a_donor_in_a_long_step_says_that_it_is_there(ends: Ends, donate: Donate) -> None:
+def test_a_donor_in_a_long_step_sends_heartbeats(ends: Ends, donate: Donate) -> None:
     donation = donate(0.4)
     newcomer = Newcomer(ends.newcomer, stall_s=0.4)
     time.sleep(1.5)  # several deadlines pass
@@ -248,7 +248,7 @@ def test_a_donor_in_a_long_step_says_that_it_is_there(ends: Ends, donate: Donate
 
 
 @pytest.mark.parametrize("ends", ["plain"], indirect=True)
-def test_a_donor_that_says_nothing_is_given_up(ends: Ends) -> None:
+def test_a_silent_donor_is_abandoned(ends: Ends) -> None:
     receiver = StateReceiver(ends.newcomer, stall_s=0.2)
 
     with pytest.raises(RoundBroken, match=r"sent nothing for 0\.2 s"):
@@ -269,7 +269,7 @@ def test_a_donor_that_says_nothing_is_given_up(ends: Ends) -> None:
         {"kind": "other", "step": 1},
     ],
 )
-def test_a_frame_that_is_none_of_the_hand_over_ends_it(ends: Ends, header: dict[str, object]) -> None:
+def test_a_frame_of_an_unexpected_kind_ends_the_transfer(ends: Ends, header: dict[str, object]) -> None:
     ends.donor.sendall(b"".join(frames.split_frame(Frame(header, {}))))
     receiver = StateReceiver(ends.newcomer, stall_s=PATIENCE_S)
 

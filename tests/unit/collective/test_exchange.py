@@ -106,7 +106,7 @@ def test_without_order_the_sums_are_right_to_rounding(
 
 
 @pytest.mark.parametrize("counts", [[1, 1], [3, 3, 2]], ids=str)
-def test_a_round_that_is_dropped_during_the_backward_pass_is_told_at_its_end(
+def test_a_round_dropped_during_the_backward_pass_is_reported_at_its_end(
     groups: Callable[[int], list[Group]], counts: list[int]
 ) -> None:
     built = groups(len(counts))

@@ -89,7 +89,7 @@ def test_a_tensor_larger_than_any_socket_buffer_arrives(ends: tuple[socket.socke
         b"[" * 100_000,
     ],
 )
-def test_a_header_that_is_none_is_refused(ends: tuple[socket.socket, socket.socket], text: bytes) -> None:
+def test_a_malformed_header_is_refused(ends: tuple[socket.socket, socket.socket], text: bytes) -> None:
     ours, theirs = ends
     theirs.sendall(struct.pack("!I", len(text)) + text)
 
@@ -97,7 +97,7 @@ def test_a_header_that_is_none_is_refused(ends: tuple[socket.socket, socket.sock
         frames.receive_frame(ours, MOST_BYTES)
 
 
-def test_a_stranger_that_announces_too_much_is_refused(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_a_frame_that_announces_too_many_bytes_is_refused(ends: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = ends
     theirs.sendall(b"SSH-2.0-stranger")
 

@@ -89,7 +89,7 @@ def splits(draw: st.DrawFn) -> tuple[int, list[int], frozenset[int]]:
 
 @settings(max_examples=examples(40))
 @given(splits(), st.sampled_from([torch.float32, torch.float64]))
-def test_any_split_has_the_bits_of_the_definition(
+def test_any_split_gives_the_bits_of_the_definition(
     case: tuple[int, list[int], frozenset[int]], dtype: torch.dtype
 ) -> None:
     ranks, counts, skipped = case
@@ -169,7 +169,7 @@ def test_a_step_begins_with_an_empty_tail_though_buffers_are_used_again() -> Non
     assert torch.equal(gradients.flat(gradients.node_sums()[0]), first)
 
 
-def test_a_broken_off_step_leaves_nothing_behind() -> None:
+def test_an_aborted_step_leaves_nothing_behind() -> None:
     model = Model()
     gradients = GradientBuffers(model.parameters(), ReductionTree(4), TAIL, ordered=True).register_hooks()
     compute(gradients, model, RankRange(0, 4))
@@ -191,7 +191,7 @@ def test_no_gradient_is_kept_on_the_parameters() -> None:
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_each_parameter_is_told_once_when_its_sum_is_final_and_not_before() -> None:
+def test_each_parameter_is_reported_once_when_its_sum_is_final() -> None:
     model = Model()
     gradients = GradientBuffers(model.parameters(), ReductionTree(4), TAIL, ordered=True).register_hooks()
     final_parameters: list[int] = []
@@ -205,7 +205,7 @@ def test_each_parameter_is_told_once_when_its_sum_is_final_and_not_before() -> N
     assert sorted(final_parameters) == [0, 1, 2]
 
 
-def test_nothing_is_told_where_a_share_is_more_than_one_node() -> None:
+def test_no_parameter_is_reported_if_a_share_has_more_than_one_node() -> None:
     model = Model()
     gradients = GradientBuffers(model.parameters(), ReductionTree(4), TAIL, ordered=True).register_hooks()
     final_parameters: list[int] = []
@@ -228,7 +228,7 @@ def test_without_order_a_worker_has_one_sum() -> None:
     torch.testing.assert_close(model.used.grad, expected)
 
 
-def test_without_order_passes_are_added_as_they_come() -> None:
+def test_without_order_passes_are_added_as_they_arrive() -> None:
     model = Model()
     gradients = GradientBuffers(model.parameters(), ReductionTree(3), TAIL, ordered=False).register_hooks()
     gradients.start_update(RankRange(0, 2))

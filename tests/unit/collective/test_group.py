@@ -53,7 +53,7 @@ def test_a_swap_exchanges_two_tensors(pair: list[Group]) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
-def test_collectives_bring_everyone_what_the_others_have(size: int, identities: Identities) -> None:
+def test_collectives_give_every_member_the_values_of_the_others(size: int, identities: Identities) -> None:
     groups = build_groups(size, identities)
 
     def run(group: Group) -> tuple[list[int], list[int], list[int]]:
@@ -77,7 +77,7 @@ def test_collectives_bring_everyone_what_the_others_have(size: int, identities: 
         group.close()
 
 
-def test_a_loss_in_the_middle_of_a_transfer_ends_the_wait_and_leaves_the_tensor_alone(pair: list[Group]) -> None:
+def test_losing_a_peer_during_a_transfer_ends_the_wait_and_leaves_the_tensor_unchanged(pair: list[Group]) -> None:
     survivor, lost = pair
     incoming = torch.zeros(_MANY)
     work = survivor.start_swap(torch.ones(_MANY), incoming)
@@ -108,7 +108,7 @@ def test_an_abort_wakes_a_member_whose_peer_says_nothing(pair: list[Group]) -> N
         pair[0].wait(work)
 
 
-def test_members_that_do_not_do_the_same_are_told(pair: list[Group]) -> None:
+def test_members_with_different_operations_get_an_error(pair: list[Group]) -> None:
     first = pair[0].start_swap(torch.ones(5), torch.empty(5))
     pair[1].start_swap(torch.ones(6), torch.empty(6))
     with pytest.raises(RoundBroken, match="do not do the same"):
@@ -175,7 +175,7 @@ def test_a_member_that_cannot_be_reached_is_named() -> None:
         )
 
 
-def test_a_mesh_of_one_is_there_at_once() -> None:
+def test_a_mesh_of_one_member_is_ready_at_once() -> None:
     (mesh,) = build_meshes(1)
     assert isinstance(mesh, Mesh)
     mesh.start([], []).wait()

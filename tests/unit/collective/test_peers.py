@@ -86,7 +86,7 @@ def test_a_peer_gets_in_and_both_ends_are_connected(open_door: OpenDoor, callers
     [(replace(CREDENTIALS, token="another"), GREETING), (CREDENTIALS, replace(GREETING, run=1))],
     ids=["another token", "another run"],
 )
-def test_who_does_not_belong_to_the_run_is_hung_up_on(
+def test_a_caller_of_another_run_is_disconnected(
     open_door: OpenDoor, callers: Callers, credentials: PeerCredentials, greeting: Greeting
 ) -> None:
     door = open_door()
@@ -96,7 +96,7 @@ def test_who_does_not_belong_to_the_run_is_hung_up_on(
     assert not callers.greetings
 
 
-def test_the_token_does_not_travel(callers: Callers) -> None:
+def test_the_token_is_never_sent(callers: Callers) -> None:
     """A caller that reaches a stranger's listener tells it nothing it could use."""
     with socket.create_server((HERE, 0)) as stranger:
         address = f"{HERE}:{stranger.getsockname()[1]}"
@@ -119,7 +119,7 @@ def test_the_token_does_not_travel(callers: Callers) -> None:
     assert CREDENTIALS.token.encode() not in received
 
 
-def test_a_byte_now_and_then_does_not_hold_the_door_open(open_door: OpenDoor) -> None:
+def test_a_caller_that_sends_slowly_is_disconnected(open_door: OpenDoor) -> None:
     """The deadline is for the whole greeting, not for each byte of it."""
     door = open_door(greeting_s=0.5)
     slow = connect(door)
@@ -152,7 +152,7 @@ def test_a_thousand_strangers_hold_no_more_connections_than_allowed(open_door: O
         stranger.close()
 
 
-def test_running_out_of_descriptors_closes_the_door_for_a_moment_only(open_door: OpenDoor, callers: Callers) -> None:
+def test_running_out_of_descriptors_closes_the_listener_only_briefly(open_door: OpenDoor, callers: Callers) -> None:
     door = open_door()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     caller = socket.socket()
@@ -176,7 +176,7 @@ def test_running_out_of_descriptors_closes_the_door_for_a_moment_only(open_door:
 
 
 @pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n\r\n" + bytes(100), bytes(200), b"\xff" * 66], ids=str)
-def test_garbage_is_hung_up_on(open_door: OpenDoor, callers: Callers, said: bytes) -> None:
+def test_a_caller_that_sends_garbage_is_disconnected(open_door: OpenDoor, callers: Callers, said: bytes) -> None:
     stranger = connect(open_door())
     stranger.sendall(said)
     assert is_hung_up(stranger)
@@ -184,7 +184,7 @@ def test_garbage_is_hung_up_on(open_door: OpenDoor, callers: Callers, said: byte
     stranger.close()
 
 
-def test_a_handler_that_fails_does_not_end_the_door(callers: Callers) -> None:
+def test_a_failing_handler_does_not_end_the_listener(callers: Callers) -> None:
     def fail(greeting: Greeting, connection: socket.socket) -> None:
         raise RuntimeError("a fault of the test")
 
@@ -201,12 +201,12 @@ def test_a_handler_that_fails_does_not_end_the_door(callers: Callers) -> None:
 
 
 @given(st.binary(max_size=300))
-def test_whatever_is_no_greeting_is_a_connection_error(text: bytes) -> None:
+def test_a_malformed_greeting_is_a_connection_error(text: bytes) -> None:
     with contextlib.suppress(ConnectionError):
         Greeting.decode(text)
 
 
-def test_a_greeting_comes_back_as_it_was() -> None:
+def test_a_greeting_is_decoded_as_it_was_encoded() -> None:
     assert Greeting.decode(GREETING.encode()) == GREETING
 
 
@@ -229,7 +229,7 @@ def test_with_tls_a_worker_gets_in_by_its_certificate(tls: Callable[[str], PeerC
 
 
 @pytest.mark.parametrize("shown", ["worker-4", "worker", "ps-3", "client", None])
-def test_with_tls_nobody_speaks_for_a_worker_but_itself(
+def test_with_tls_no_worker_can_act_as_another(
     tls: Callable[[str], PeerCredentials], callers: Callers, shown: str | None
 ) -> None:
     """Not another worker, one that has not enrolled, another role, or none: all have the token."""
@@ -242,7 +242,7 @@ def test_with_tls_nobody_speaks_for_a_worker_but_itself(
     door.close()
 
 
-def test_with_tls_a_stranger_that_never_shakes_hands_is_hung_up_on(tls: Callable[[str], PeerCredentials]) -> None:
+def test_with_tls_a_caller_without_a_handshake_is_disconnected(tls: Callable[[str], PeerCredentials]) -> None:
     door = PeerListener(HERE, tls("worker-0"), {}, greeting_s=0.3).start()
     silent, garbled = connect(door), connect(door)
     garbled.sendall(b"GET / HTTP/1.1\r\n\r\n")

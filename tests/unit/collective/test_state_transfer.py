@@ -107,7 +107,7 @@ def follow(door: PeerListener, newcomer: ThreadPoolExecutor, trained: Trained) -
     return reception, newcomer.submit(reception.follow, trained.load, trained.apply)
 
 
-def test_an_image_and_updates_make_the_same_state_bit_for_bit(
+def test_a_state_and_later_updates_give_the_same_bits(
     door: PeerListener, donations: Donations, newcomer: ThreadPoolExecutor
 ) -> None:
     old, new = Trained(0), Trained(1)
@@ -154,7 +154,7 @@ def test_the_donor_knows_how_far_the_newcomer_is(
     donation.abort()
 
 
-def test_a_donor_that_dies_ends_the_hand_over(
+def test_a_donor_that_dies_ends_the_transfer(
     door: PeerListener, donations: Donations, newcomer: ThreadPoolExecutor
 ) -> None:
     reception, entered = follow(door, newcomer, Trained(1))
@@ -168,7 +168,7 @@ def test_a_donor_that_dies_ends_the_hand_over(
     reception.close()
 
 
-def test_the_newcomer_may_end_it_from_another_thread(
+def test_the_newcomer_can_end_the_transfer_from_another_thread(
     door: PeerListener, donations: Donations, newcomer: ThreadPoolExecutor
 ) -> None:
     reception, entered = follow(door, newcomer, Trained(1))
@@ -180,14 +180,14 @@ def test_the_newcomer_may_end_it_from_another_thread(
     reception.close()
 
 
-def test_nobody_at_the_address_is_told(door: PeerListener) -> None:
+def test_a_refused_connection_is_reported(door: PeerListener) -> None:
     door.close()
 
     with pytest.raises(RoundBroken, match="no state transfer from"):
         StateReceiver.connect(door.address, CREDENTIALS, 1.0, 1.0)
 
 
-def test_behind_is_counted_in_updates_however_many_steps_each_takes(door: PeerListener, donations: Donations) -> None:
+def test_the_lag_of_a_newcomer_is_counted_in_updates_not_steps(door: PeerListener, donations: Donations) -> None:
     reception = StateReceiver.connect(door.address, CREDENTIALS, PATIENCE_S, PATIENCE_S)
     donation = donations.next()
     donation.send_state(Trained(0).state())

@@ -38,7 +38,7 @@ def values_and_splits(draw: st.DrawFn) -> tuple[list[np.float32], list[int]]:
 
 
 @given(values_and_splits())
-def test_the_bits_do_not_depend_on_who_computes_what(case: tuple[list[np.float32], list[int]]) -> None:
+def test_the_bits_do_not_depend_on_how_work_is_divided(case: tuple[list[np.float32], list[int]]) -> None:
     values, counts = case
     size = 1 << (len(values) - 1).bit_length()
 

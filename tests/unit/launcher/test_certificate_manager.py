@@ -45,7 +45,7 @@ def test_a_replica_gets_a_certificate_of_its_own_for_as_long_as_the_job_says(dir
     assert all(path.stat().st_mode & 0o077 == 0 for path in (directory.certificates, *directory.certificates.iterdir()))
 
 
-def test_it_is_replaced_at_half_of_its_life_and_not_before(directory: JobDirectory) -> None:
+def test_a_certificate_is_replaced_at_half_of_its_life_and_not_before(directory: JobDirectory) -> None:
     manager = CertificateManager.open(directory)
     manager.issue("worker-1", NOW)
     first = issued(directory, "worker-1")
@@ -57,7 +57,7 @@ def test_it_is_replaced_at_half_of_its_life_and_not_before(directory: JobDirecto
     assert issued(directory, "worker-1") != first
 
 
-def test_a_clock_that_is_set_back_makes_no_certificate_of_the_future(directory: JobDirectory) -> None:
+def test_a_clock_that_is_set_back_gives_no_certificate_that_starts_in_the_future(directory: JobDirectory) -> None:
     manager = CertificateManager.open(directory)
     manager.issue("master", NOW)
 
@@ -111,7 +111,7 @@ def test_a_certificate_that_cannot_be_issued_is_logged_and_tried_again_at_the_ne
     ]
 
 
-def test_after_the_job_nobody_can_issue_any_more(directory: JobDirectory) -> None:
+def test_after_the_job_no_certificate_can_be_issued(directory: JobDirectory) -> None:
     CertificateManager.open(directory).close()
 
     assert [path.name for path in directory.certificates.iterdir()] == ["authority.pem"]

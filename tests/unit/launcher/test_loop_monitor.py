@@ -19,13 +19,13 @@ def check_until(monitor: LoopMonitor, start: float, end: float) -> list[LoopHeal
     return healths
 
 
-def test_a_master_that_has_not_turned_yet_is_not_watched() -> None:
+def test_a_master_whose_loop_has_not_started_is_not_watched() -> None:
     monitor = LoopMonitor()
     assert monitor.check_interval_s is None
     assert monitor.check(1e9) is LoopHealth.HEALTHY
 
 
-def test_one_that_stands_still_is_asked_for_its_stacks_once_then_found_stalled() -> None:
+def test_a_stalled_master_is_asked_for_its_stacks_once_then_reported() -> None:
     monitor = LoopMonitor()
     monitor.record_heartbeat(100.0, LIMIT_S)
     healths = check_until(monitor, 100.0, 100.0 + LIMIT_S)
@@ -34,14 +34,14 @@ def test_one_that_stands_still_is_asked_for_its_stacks_once_then_found_stalled()
     assert monitor.check(109.0 + CHECK_S) is LoopHealth.HEALTHY
 
 
-def test_a_launcher_that_was_held_up_blames_nobody() -> None:
+def test_a_launcher_that_was_itself_delayed_reports_no_stall() -> None:
     monitor = LoopMonitor()
     monitor.record_heartbeat(100.0, LIMIT_S)
     assert monitor.check(5000.0) is LoopHealth.HEALTHY
     assert check_until(monitor, 5000.0, 5000.0 + LIMIT_S)[-1] is LoopHealth.STALLED
 
 
-def test_zero_turns_it_off() -> None:
+def test_zero_turns_the_monitor_off() -> None:
     monitor = LoopMonitor()
     monitor.record_heartbeat(100.0, 0.0)
     assert monitor.check_interval_s is None
@@ -49,7 +49,7 @@ def test_zero_turns_it_off() -> None:
 
 
 @given(st.lists(st.floats(0.0, 0.95 * LIMIT_S), min_size=1, max_size=30))
-def test_one_that_is_heard_in_time_is_never_found_stalled_and_one_that_is_not_always_is(gaps: list[float]) -> None:
+def test_a_master_is_stalled_exactly_if_no_beat_arrives_in_time(gaps: list[float]) -> None:
     monitor, now = LoopMonitor(), 0.0
     monitor.record_heartbeat(now, LIMIT_S)
     for gap in gaps:

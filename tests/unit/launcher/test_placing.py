@@ -10,7 +10,7 @@ from elasticdl.launcher.kubernetes import manifest
 from tests.unit.launcher.jobs import SMALL, job, pod_spec, worker
 
 
-def test_the_masters_state_lies_on_its_claim_and_nobody_elses_does() -> None:
+def test_only_the_masters_state_is_on_a_persistent_volume_claim() -> None:
     spec = job(SMALL, journal_claim="masters")
 
     def state(document: dict[str, Any]) -> dict[str, Any]:
@@ -23,14 +23,14 @@ def test_the_masters_state_lies_on_its_claim_and_nobody_elses_does() -> None:
 @pytest.mark.parametrize(
     ("spread", "key"), [("nodes", "kubernetes.io/hostname"), ("zones", "topology.kubernetes.io/zone"), ("none", "")]
 )
-def test_pods_are_spread_where_that_is_possible(spread: str, key: str) -> None:
+def test_pods_are_spread_over_nodes_if_possible(spread: str, key: str) -> None:
     constraints = pod_spec(worker(job(SMALL, spread=spread))).get("topologySpreadConstraints", [])
 
     assert [constraint["topologyKey"] for constraint in constraints] == ([key] if key else [])
     assert {constraint["whenUnsatisfiable"] for constraint in constraints} <= {"ScheduleAnyway"}
 
 
-def test_a_lost_node_is_waited_for_half_a_minute_unless_the_user_sets_another_time() -> None:
+def test_pods_tolerate_a_lost_node_for_half_a_minute_unless_the_user_sets_a_time() -> None:
     theirs = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "tolerationSeconds": 300}
     tolerations = pod_spec(worker(job(SMALL, tolerations=[theirs])))["tolerations"]
 
@@ -40,7 +40,7 @@ def test_a_lost_node_is_waited_for_half_a_minute_unless_the_user_sets_another_ti
     ]
 
 
-def test_the_label_of_kueues_queue_is_on_the_set_and_on_each_replica() -> None:
+def test_the_kueue_queue_label_is_on_the_stateful_set_and_on_each_replica() -> None:
     spec, label = job(SMALL, queue="team-a"), "kueue.x-k8s.io/queue-name"
     master = manifest.master_stateful_set(spec, None)
 

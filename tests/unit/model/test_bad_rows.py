@@ -60,7 +60,7 @@ def written(tmp_path: Path, dataset: Dataset, *, marks: bool) -> list[dict[str, 
 
 
 @pytest.mark.parametrize("build", [by_records, by_columns])
-def test_bad_rows_are_told_and_the_others_predicted(tmp_path: Path, build: Any) -> None:
+def test_bad_rows_are_reported_and_the_others_predicted(tmp_path: Path, build: Any) -> None:
     first, second = predict(build(tmp_path))
 
     assert (first.records.tolist(), list(first.bad)) == ([0, 1, 3], [2])
@@ -71,19 +71,19 @@ def test_bad_rows_are_told_and_the_others_predicted(tmp_path: Path, build: Any) 
 
 
 @pytest.mark.parametrize("build", [by_records, by_columns])
-def test_without_tolerance_the_first_bad_row_ends_it_with_the_way_out(tmp_path: Path, build: Any) -> None:
+def test_without_tolerance_the_first_bad_row_is_an_error_with_the_fix(tmp_path: Path, build: Any) -> None:
     with pytest.raises(DataError, match=r"new.csv, line 4.*--bad_rows=skip or mark"):
         predict(build(tmp_path), tolerates=False)
 
 
-def test_a_job_that_understands_no_row_is_wrong_itself(tmp_path: Path) -> None:
+def test_a_job_whose_rows_are_all_bad_fails(tmp_path: Path) -> None:
     rows = ["id,price", *["x,none"] * 40]
 
     with pytest.raises(DataError, match="all of 32 records from record 0 on are bad"):
         predict(by_records(tmp_path, rows), minibatch=32)
 
 
-def test_records_that_a_filter_takes_away_are_no_rows_of_the_predictions(tmp_path: Path) -> None:
+def test_filtered_records_have_no_row_in_the_predictions(tmp_path: Path) -> None:
     rows = ["id,price", "a,1", "b,2", "c,3"]
     dataset = dataset_of(tmp_path, rows).filter(lambda record: record["id"] != "b")
     dataset = dataset.map(lambda record: np.array([float(record["price"])], np.float32))
@@ -91,7 +91,7 @@ def test_records_that_a_filter_takes_away_are_no_rows_of_the_predictions(tmp_pat
     assert [row["record"] for row in written(tmp_path, dataset, marks=False)] == [0, 2]
 
 
-def test_ids_stand_beside_the_predictions_as_they_are_in_the_data(tmp_path: Path) -> None:
+def test_ids_are_written_beside_the_predictions_unchanged(tmp_path: Path) -> None:
     rows = written(tmp_path, by_columns(tmp_path), marks=False)
 
     assert [row["id"] for row in rows] == ["a", "b", "d", "f", "007"]
@@ -108,7 +108,7 @@ def test_marked_rows_have_no_prediction_and_the_reason(tmp_path: Path) -> None:
     assert rows[4]["id"] is None  # not even the id of a torn line is known
 
 
-def test_an_id_column_called_like_an_output_is_refused(tmp_path: Path) -> None:
+def test_an_id_column_named_like_an_output_is_refused(tmp_path: Path) -> None:
     dataset = dataset_of(tmp_path, ["prediction,price", "a,1"])
     file = PredictionFile(tmp_path, 0, dataset.source, "prediction")
 

@@ -47,7 +47,7 @@ def test_training_stops_after_patience_runs_out() -> None:
     assert callback.stop_reason == "accuracy has not improved on 0.7 at step 20 for 2 evaluations"
 
 
-def test_an_improvement_below_min_delta_is_none() -> None:
+def test_an_improvement_below_min_delta_does_not_count() -> None:
     callback = EarlyStopping("loss", patience=1, mode="min", min_delta=0.1)
 
     callback.on_evaluation(1, {"loss": 1.0})
@@ -56,7 +56,7 @@ def test_an_improvement_below_min_delta_is_none() -> None:
     assert callback.stop_reason is not None and callback.best_step == 1
 
 
-def test_not_a_number_is_never_the_best() -> None:
+def test_nan_is_never_the_best() -> None:
     callback = EarlyStopping("loss", patience=1, mode="min")
 
     callback.on_evaluation(1, {"loss": math.nan})
@@ -65,13 +65,13 @@ def test_not_a_number_is_never_the_best() -> None:
     assert callback.stop_reason == "loss has not improved on nothing for 1 evaluations"
 
 
-def test_a_metric_that_is_not_measured_is_named_with_those_that_are() -> None:
+def test_a_metric_that_is_not_measured_is_named_with_the_measured_ones() -> None:
     with pytest.raises(ModelError, match="'acuracy', but the evaluation has: accuracy, loss"):
         BestMetric("acuracy").on_evaluation(1, {"accuracy": 1.0, "loss": 0.1})
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.data())
-def test_a_newcomer_with_the_state_of_another_decides_the_same(values: list[float], data: st.DataObject) -> None:
+def test_a_callback_with_restored_state_decides_the_same(values: list[float], data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(values)))
     kind = data.draw(st.sampled_from([EarlyStopping, ReduceLROnPlateau]))
     old, new = kind("m", patience=3), kind("m", patience=3)
@@ -98,7 +98,7 @@ def test_the_gradient_is_scaled_to_the_norm() -> None:
     torch.testing.assert_close(model.weight.grad, torch.tensor([[0.6, 0.8]]))
 
 
-def test_the_rate_is_reduced_on_every_plateau_down_to_the_least() -> None:
+def test_the_rate_is_reduced_on_every_plateau_down_to_its_minimum() -> None:
     callback = ReduceLROnPlateau("loss", factor=0.5, patience=2, mode="min", min_factor=0.2)
     factors = []
 
@@ -111,7 +111,7 @@ def test_the_rate_is_reduced_on_every_plateau_down_to_the_least() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"factor": 1.0}, {"factor": 0}, {"patience": 0}, {"min_factor": 0}])
-def test_a_reduction_that_is_none_is_refused(wrong: dict[str, float]) -> None:
+def test_a_factor_that_does_not_reduce_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="Received"):
         ReduceLROnPlateau("m", **wrong)  # type: ignore[arg-type]
 
@@ -132,6 +132,6 @@ def test_each_number_of_a_gradient_is_clipped() -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan])
-def test_a_range_without_numbers_is_refused(value: float) -> None:
+def test_an_empty_range_is_refused(value: float) -> None:
     with pytest.raises(ValueError, match="clip_value: expected a number above 0"):
         ClipGradientValue(value)

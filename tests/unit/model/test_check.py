@@ -38,13 +38,13 @@ def problem(spec: JobSpec) -> str:
     return str(caught.value)
 
 
-def test_a_file_that_keeps_the_contract_passes_without_remarks(tmp_path: Path) -> None:
+def test_a_file_that_fulfils_the_contract_passes_without_remarks(tmp_path: Path) -> None:
     write(tmp_path)
 
     assert check_contract(job(tmp_path, params={"hidden": 16, "lr": 0.5})) == []
 
 
-def test_what_functions_inside_of_the_model_function_return_is_their_own(tmp_path: Path) -> None:
+def test_returns_of_nested_functions_are_not_checked(tmp_path: Path) -> None:
     write(tmp_path, forward="def forward():\n    def pair():\n        return 1, 2\n    return pair")
 
     assert check_contract(job(tmp_path)) == []
@@ -104,7 +104,7 @@ def test_each_broken_function_is_named_with_what_was_expected(
     assert expected in message
 
 
-def test_all_problems_are_told_at_once_with_their_lines(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once_with_their_lines(tmp_path: Path) -> None:
     write(tmp_path, loss="def loss(): ...", optimizer="", dataset_fn="def dataset_fn(dataset): ...")
 
     message = problem(job(tmp_path))
@@ -113,7 +113,7 @@ def test_all_problems_are_told_at_once_with_their_lines(tmp_path: Path) -> None:
     assert "line 5, loss" in message and "optimizer: expected" in message and "line 8, dataset_fn" in message
 
 
-def test_a_syntax_error_is_shown_with_its_line_and_place(tmp_path: Path) -> None:
+def test_a_syntax_error_is_shown_with_its_line_and_column(tmp_path: Path) -> None:
     file = write(tmp_path, loss="def loss(labels, predictions)\n    return 1")
 
     message = problem(job(tmp_path))
@@ -122,7 +122,7 @@ def test_a_syntax_error_is_shown_with_its_line_and_place(tmp_path: Path) -> None
     assert message.endswith("def loss(labels, predictions)\n                                 ^")
 
 
-def test_a_file_that_is_no_text_is_a_clear_error(tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_is_a_clear_error(tmp_path: Path) -> None:
     write(tmp_path).write_bytes(b"\x00\xff")
 
     assert "net.py" in problem(job(tmp_path))
@@ -140,13 +140,13 @@ def test_a_file_that_is_no_text_is_a_clear_error(tmp_path: Path) -> None:
         ("x.y.z.forward", "holds m.net"),
     ],
 )
-def test_a_wrong_definition_is_answered_with_the_right_one(tmp_path: Path, definition: str, expected: str) -> None:
+def test_a_wrong_definition_is_refused_with_the_right_one(tmp_path: Path, definition: str, expected: str) -> None:
     write(tmp_path)
 
     assert expected in problem(job(tmp_path, definition=definition))
 
 
-def test_a_zoo_that_is_no_directory_is_named(tmp_path: Path) -> None:
+def test_a_zoo_that_is_not_a_directory_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     assert "expected a directory, found none" in problem(job(tmp_path / "absent"))
@@ -159,7 +159,7 @@ def test_a_package_holds_its_model_in_init(tmp_path: Path) -> None:
     assert check_contract(job(tmp_path, definition="m.forward")) == []
 
 
-def test_parameters_that_nobody_takes_are_refused_with_the_nearest(tmp_path: Path) -> None:
+def test_parameters_that_no_function_accepts_are_refused_with_the_closest_match(tmp_path: Path) -> None:
     write(tmp_path)
 
     message = problem(job(tmp_path, params={"hiden": 8}))
@@ -179,7 +179,9 @@ def test_parameters_that_nobody_takes_are_refused_with_the_nearest(tmp_path: Pat
         {"forward": "class forward(Parent): ..."},
     ],
 )
-def test_parameters_are_left_to_the_run_where_the_source_cannot_tell(tmp_path: Path, changes: dict[str, str]) -> None:
+def test_parameters_are_checked_at_run_time_if_the_source_is_not_enough(
+    tmp_path: Path, changes: dict[str, str]
+) -> None:
     write(tmp_path, **changes)
 
     assert check_contract(job(tmp_path, params={"anything": 1})) == []
@@ -205,7 +207,7 @@ def test_a_function_may_be_bound_in_any_way(tmp_path: Path, changes: dict[str, s
     assert check_contract(job(tmp_path)) == []
 
 
-def test_an_assignment_without_a_value_binds_nothing(tmp_path: Path) -> None:
+def test_an_annotation_without_a_value_binds_nothing(tmp_path: Path) -> None:
     write(tmp_path, loss="loss: Loss")
 
     assert "found no such function" in problem(job(tmp_path))
@@ -260,7 +262,7 @@ def test_reader_params_without_a_reader_are_refused_with_the_other_problems(tmp_
     assert check_contract(job(tmp_path, data=data)) == []
 
 
-def test_a_misspelt_optional_function_is_remarked_upon(tmp_path: Path) -> None:
+def test_a_misspelt_optional_function_gives_a_remark(tmp_path: Path) -> None:
     write(tmp_path, x="def eval_metric_fn(): ...")
 
     (remark,) = check_contract(job(tmp_path))
@@ -268,7 +270,7 @@ def test_a_misspelt_optional_function_is_remarked_upon(tmp_path: Path) -> None:
     assert "eval_metric_fn is not in the contract" in remark and "did you mean eval_metrics_fn?" in remark
 
 
-def test_a_script_is_checked_for_being_there_and_being_python(tmp_path: Path) -> None:
+def test_a_script_must_exist_and_be_python(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     spec = JobSpec(name="job", kind=JobKind.SCRIPT, script=ScriptSpec(path=str(script)))
 

@@ -43,7 +43,7 @@ def in_part() -> nn.Module:
 
 
 @pytest.mark.parametrize("make", [whole, in_place, in_part])
-def test_what_is_made_eager_compiles_nothing_and_computes_the_same(make: Callable[[], nn.Module]) -> None:
+def test_an_eager_copy_compiles_nothing_and_computes_the_same(make: Callable[[], nn.Module]) -> None:
     model = make()
     assert is_compiled(model) and not is_compiled(plain())
 
@@ -57,7 +57,7 @@ def test_what_is_made_eager_compiles_nothing_and_computes_the_same(make: Callabl
     )
 
 
-def test_the_original_has_names_without_a_prefix() -> None:
+def test_the_uncompiled_model_has_names_without_a_prefix() -> None:
     assert list(unwrap_compiled(whole()).state_dict()) == list(plain().state_dict())
     model = plain()
     assert unwrap_compiled(model) is model

@@ -54,7 +54,7 @@ def _same_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
 
 
-def test_parameters_go_to_whoever_takes_them(tmp_path: Path) -> None:
+def test_parameters_are_passed_to_the_functions_that_accept_them(tmp_path: Path) -> None:
     functions = load(tmp_path, params={"hidden": 5, "momentum": 0.9})
 
     module = functions.build_model()
@@ -64,7 +64,7 @@ def test_parameters_go_to_whoever_takes_them(tmp_path: Path) -> None:
     assert (optimizer.param_groups[0]["lr"], optimizer.param_groups[0]["momentum"]) == (0.25, 0.9)
 
 
-def test_a_parameter_goes_by_name_before_it_goes_to_any(tmp_path: Path) -> None:
+def test_a_named_parameter_wins_over_keyword_arguments(tmp_path: Path) -> None:
     forward = "def forward(**params):\n    assert params == {'depth': 2}, params\n    return nn.Linear(2, 3)"
     functions = load(tmp_path, params={"depth": 2, "momentum": 0.5}, forward=forward)
 
@@ -118,7 +118,7 @@ def test_a_file_that_breaks_the_contract_does_not_load(tmp_path: Path, changes: 
     assert expected in str(caught.value) and str(tmp_path / "net.py") in str(caught.value)
 
 
-def test_a_parameter_nobody_takes_does_not_load(tmp_path: Path) -> None:
+def test_a_parameter_that_no_function_accepts_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"neither the model nor optimizer takes 'hiden'.*did you mean hidden"):
         load(tmp_path, params={"hiden": 3})
 
@@ -180,7 +180,7 @@ def use_all(functions: Contract) -> None:
     functions.loss(batch.labels, module(batch.features))
 
 
-def test_files_of_the_model_file_lie_beside_its_export_and_are_checked_as_it_is(tmp_path: Path) -> None:
+def test_model_files_are_written_beside_the_export_and_verified_like_it(tmp_path: Path) -> None:
     functions = load(tmp_path, x="def model_files(): return {'preprocessor.json': b'{}'}")
     functions.export(functions.build_model(), torch.ones(1, 2), tmp_path / "out", {})
 
@@ -190,7 +190,7 @@ def test_files_of_the_model_file_lie_beside_its_export_and_are_checked_as_it_is(
         find_weights(tmp_path / "out")
 
 
-def test_a_loss_that_fails_keeps_its_error_and_says_with_what(tmp_path: Path) -> None:
+def test_a_failing_loss_keeps_its_error_and_describes_its_arguments(tmp_path: Path) -> None:
     functions = load(tmp_path, loss="def loss(labels, predictions): return predictions @ labels")
 
     with pytest.raises(RuntimeError) as caught:
@@ -199,7 +199,7 @@ def test_a_loss_that_fails_keeps_its_error_and_says_with_what(tmp_path: Path) ->
     assert "labels float32[4], predictions float32[4, 3]" in caught.value.__notes__[0]
 
 
-def test_neighbours_can_be_imported_but_hide_nothing(tmp_path: Path) -> None:
+def test_modules_beside_the_model_file_can_be_imported_but_shadow_nothing(tmp_path: Path) -> None:
     (tmp_path / "neighbour_of_net.py").write_text("WIDTH = 9\n")
     (tmp_path / "random.py").write_text("raise RuntimeError('hides the standard library')\n")
 
@@ -208,7 +208,7 @@ def test_neighbours_can_be_imported_but_hide_nothing(tmp_path: Path) -> None:
     assert load(tmp_path, forward=forward).build_model().get_parameter("weight").shape == (9, 1)
 
 
-def test_a_reader_of_ones_own_replaces_ours(tmp_path: Path) -> None:
+def test_a_custom_reader_replaces_the_built_in_one(tmp_path: Path) -> None:
     reader = "def custom_data_reader(data_path, times=1): return [data_path] * times"
 
     source = load(tmp_path, x=reader).make_reader("here", {"times": 3})
@@ -221,7 +221,7 @@ def test_a_reader_of_ones_own_replaces_ours(tmp_path: Path) -> None:
         load(tmp_path, x=reader).make_reader("here", {"times": 0})
 
 
-def test_an_evaluation_of_any_split_adds_up_to_that_of_the_whole(tmp_path: Path) -> None:
+def test_evaluations_of_any_split_add_up_to_that_of_all_records(tmp_path: Path) -> None:
     metrics = "def eval_metrics_fn(): return {'accuracy': Accuracy(), 'mean': lambda labels, p: p.mean()}"
     functions = load(tmp_path, x=metrics)
     torch.manual_seed(0)
@@ -237,7 +237,7 @@ def test_an_evaluation_of_any_split_adds_up_to_that_of_the_whole(tmp_path: Path)
     assert reduction.compute_results(together) == pytest.approx(reduction.compute_results(whole_data), rel=1e-5)
 
 
-def test_an_evaluation_of_what_filter_left_counts_only_that(tmp_path: Path) -> None:
+def test_an_evaluation_counts_only_records_that_pass_the_filter(tmp_path: Path) -> None:
     changed = PARTS["dataset_fn"].replace("dataset.map", "dataset.filter(lambda r: r >= 8).map")
     functions = load(tmp_path, dataset_fn=changed)
     dataset = functions.make_dataset(MappedSource([float(i) for i in range(10)], "numbers"), Mode.EVALUATION)
@@ -245,7 +245,7 @@ def test_an_evaluation_of_what_filter_left_counts_only_that(tmp_path: Path) -> N
     assert evaluate_records(functions.build_model(), functions, dataset, 0, 10, 4, CPU)["loss"][1] == 2
 
 
-def test_predictions_come_with_the_records_they_are_of(tmp_path: Path) -> None:
+def test_predictions_come_with_their_records(tmp_path: Path) -> None:
     functions = load(
         tmp_path, JobKind.PREDICTION, dataset_fn="def dataset_fn(d, mode, m): return d.map(lambda r: [r, r])"
     )
@@ -260,7 +260,7 @@ def test_predictions_come_with_the_records_they_are_of(tmp_path: Path) -> None:
         torch.testing.assert_close(torch.cat([batch.predictions for batch in batches]), model(inputs))
 
 
-def test_inference_leaves_every_part_in_the_mode_it_was_in() -> None:
+def test_inference_restores_the_mode_of_every_module() -> None:
     model = nn.Sequential(nn.Dropout(), nn.BatchNorm1d(2))
     model[1].eval()
 

@@ -88,7 +88,7 @@ def test_auc_refuses_logits() -> None:
     assert value(AUC(from_logits=True), torch.tensor([0, 1]), torch.tensor([-3.0, 4.0]), 1) == 1.0
 
 
-def test_an_update_that_gives_no_numbers_is_refused() -> None:
+def test_an_update_that_returns_no_numbers_is_refused() -> None:
     class Odd:
         reduction = "mean"
 
@@ -115,12 +115,12 @@ def test_each_reduction_finishes_its_sum() -> None:
     )
 
 
-def test_nothing_measured_is_not_a_number() -> None:
+def test_a_metric_without_measurements_is_nan() -> None:
     results = reduction.compute_results({"a": ([0.0], 0.0), "g|auc": ([1.0, 1.0, 0.0, 0.0], 2.0)})
 
     assert all(math.isnan(number) for number in results.values())
 
 
-def test_parts_of_different_lengths_do_not_add() -> None:
+def test_parts_of_different_lengths_cannot_be_added() -> None:
     with pytest.raises(ValueError):
         reduction.add_parts({"a": ([1.0], 1.0)}, {"a": ([1.0, 2.0], 1.0)})

@@ -116,7 +116,7 @@ def test_a_script_that_names_join_or_an_integration_joins(tmp_path: Path, text: 
     assert read(tmp_path, text).join_status is JoinStatus.JOINS
 
 
-def test_modules_beside_the_script_are_read_too(tmp_path: Path) -> None:
+def test_modules_beside_the_script_are_also_read(tmp_path: Path) -> None:
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "__init__.py").write_text("from . import loop\n")
     (tmp_path / "lib" / "loop.py").write_text(dedent(JOINS))
@@ -135,7 +135,7 @@ def test_modules_beside_the_script_are_read_too(tmp_path: Path) -> None:
         "import elasticdl.torch as elastic\nelastic.something_new(1)",
     ],
 )
-def test_what_the_source_cannot_tell_is_left_to_the_worker(tmp_path: Path, text: str) -> None:
+def test_unclear_sources_are_decided_by_the_worker(tmp_path: Path, text: str) -> None:
     script = read(tmp_path, text)
 
     assert script.join_status is JoinStatus.UNKNOWN
@@ -201,14 +201,14 @@ def test_the_advice_names_the_lines_to_change(tmp_path: Path) -> None:
     assert backward.instead == "step.backward(loss)"
 
 
-def test_the_model_inside_of_its_wrapper_is_advised_on(tmp_path: Path) -> None:
+def test_the_advice_covers_a_model_inside_a_wrapper(tmp_path: Path) -> None:
     wrapped = "from torch.nn.parallel import DistributedDataParallel as DDP\nmodel = DDP(model)\n"
     (_, change) = list_changes(read(tmp_path, wrapped + "torch.save(model.module.state_dict(), 'model.pt')\n"))
 
     assert (change.line, change.instead) == (3, "without `.module`: join does not wrap the model")
 
 
-def test_only_the_loader_that_trains_is_advised_on(tmp_path: Path) -> None:
+def test_the_advice_covers_only_the_training_loader(tmp_path: Path) -> None:
     codes = [change.code for change in list_changes(read(tmp_path, IMAGENET))]
 
     assert "train_loader = torch.utils.data.DataLoader([], sampler=train_sampler)" in codes

@@ -32,7 +32,7 @@ class Pair(NamedTuple):
         ([torch.tensor(1.0, dtype=torch.bfloat16)], torch.tensor([1.0], dtype=torch.bfloat16)),
     ],
 )
-def test_values_stack_with_the_dtype_they_have(values: list[object], expected: torch.Tensor) -> None:
+def test_values_are_stacked_with_their_dtype(values: list[object], expected: torch.Tensor) -> None:
     stacked = tensors.stack_values(values)
 
     assert stacked.dtype == expected.dtype and stacked.equal(expected)
@@ -69,7 +69,7 @@ def test_parts_that_disagree_are_refused() -> None:
         tensors.batch_size({"a": torch.zeros(2), "b": torch.zeros(3)})
 
 
-def test_the_rows_of_a_batch_keep_its_structure() -> None:
+def test_slicing_rows_of_a_batch_keeps_its_structure() -> None:
     batch = {"pair": Pair(torch.arange(5), ["a", "b", "c", "d", "e"]), "flat": (torch.ones(5, 2),)}
 
     sliced = tensors.slice_rows(batch, 3, 5)
@@ -79,7 +79,7 @@ def test_the_rows_of_a_batch_keep_its_structure() -> None:
     assert sliced["flat"][0].shape == (2, 2)
 
 
-def test_the_rows_of_jagged_and_sparse_tensors_are_what_they_were() -> None:
+def test_slicing_keeps_the_rows_of_jagged_and_sparse_tensors() -> None:
     parts = [torch.tensor([1.0, 2.0]), torch.tensor([]), torch.tensor([3.0]), torch.tensor([4.0, 5.0, 6.0])]
     jagged = torch.nested.nested_tensor(parts, layout=torch.jagged)
     dense = torch.eye(4)[[2, 0, 3, 1]]

@@ -135,7 +135,7 @@ def test_no_rule_is_broken_and_the_same_input_has_the_same_answer_in_any_order(
 @POLICIES
 @EXAMPLES
 @given(snapshot=snapshots())
-def test_what_was_decided_is_decided_again_while_nothing_happens(name: str, snapshot: Snapshot) -> None:
+def test_a_decision_is_repeated_while_nothing_happens(name: str, snapshot: Snapshot) -> None:
     first = checked(name, snapshot, None)
 
     again = checked(name, applied(snapshot, first.plan), first.memory)
@@ -146,7 +146,7 @@ def test_what_was_decided_is_decided_again_while_nothing_happens(name: str, snap
 @POLICIES
 @EXAMPLES
 @given(snapshot=snapshots(), waits=st.lists(st.sampled_from((1.0, 60.0, 400.0)), min_size=3, max_size=6))
-def test_rules_are_kept_while_time_goes_on_and_jobs_and_nodes_come_and_go(
+def test_no_rule_is_broken_over_time_as_jobs_and_nodes_come_and_go(
     name: str, snapshot: Snapshot, waits: list[float]
 ) -> None:
     memory: Any = None
@@ -160,7 +160,7 @@ def test_rules_are_kept_while_time_goes_on_and_jobs_and_nodes_come_and_go(
 
 
 @POLICIES
-def test_no_jobs_and_no_nodes_are_no_trouble(name: str) -> None:
+def test_snapshots_without_jobs_or_nodes_are_handled(name: str) -> None:
     policy = load_policy(QUICK.get(name, name))
     cluster = (NodeInfo("n0", 4),)
     job_info = JobInfo("a", 0.0)

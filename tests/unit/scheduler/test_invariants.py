@@ -60,7 +60,7 @@ def test_a_plan_that_breaks_one_rule_has_one_violation(one: JobInfo, given: Allo
     assert len(violations) == 1 and why in violations[0]
 
 
-def test_a_rigid_policy_gives_all_that_was_requested() -> None:
+def test_a_rigid_policy_allocates_exactly_the_requested_workers() -> None:
     elastic, allocation = job("j", 1, 4, requested=3), Allocation({"n0": 2}, "x")
 
     assert broken((elastic, allocation)) == []
@@ -82,7 +82,7 @@ def test_a_higher_priority_waits_for_no_lower_one() -> None:
     assert violations == ["high: waits though jobs of lower priority have what it needs: ['low']"]
 
 
-def test_a_job_may_wait_for_what_no_lower_priority_has() -> None:
+def test_a_job_may_wait_for_devices_that_no_lower_priority_holds() -> None:
     high, another, low = job("high", 6, priority=1), job("other", 4, priority=1), job("low", 4)
     allocation = Allocation({"n0": 4}, "x")
 
@@ -90,5 +90,5 @@ def test_a_job_may_wait_for_what_no_lower_priority_has() -> None:
     assert broken((high, Allocation({}, "no", is_rejected=True)), (low, allocation)) == []
 
 
-def test_a_sound_plan_breaks_nothing() -> None:
+def test_a_valid_plan_has_no_violations() -> None:
     assert broken((job("a", 1, 4), Allocation({"n0": 3}, "three")), (job("b", 5), Allocation({}, "waits"))) == []

@@ -59,7 +59,7 @@ def fails(snapshot: Snapshot, memory: Any) -> Decision:
     raise ValueError("no idea")
 
 
-def test_a_plan_is_carried_out_and_remembered() -> None:
+def test_a_plan_is_applied_and_remembered() -> None:
     machines = Machines(nodes(4), (job("a", 1, 4),))
     ticks = iter([0.0, 2.0, 10.0, 11.0])
     loop = SchedulingLoop(
@@ -80,7 +80,7 @@ def test_a_plan_is_carried_out_and_remembered() -> None:
 @pytest.mark.parametrize(
     ("answer", "why"), [(fails, "ValueError: no idea"), (gives(3), "a: 3 workers, allowed are 1 to 2")]
 )
-def test_when_a_policy_fails_the_last_plan_stays_and_it_is_said(
+def test_when_a_policy_fails_the_last_plan_stays_and_the_error_is_reported(
     answer: Callable[[Snapshot, Any], Decision], why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     machines = Machines(nodes(4), (job("a", 1, 2),))
@@ -100,7 +100,7 @@ def test_a_new_job_waits_when_the_policy_fails() -> None:
     assert counts(SchedulingLoop(Scripted([fails]), machines).run_once(0.0)) == {"old": 1, "new": 0}
 
 
-def test_what_stays_is_what_is_still_there() -> None:
+def test_a_kept_plan_has_only_workers_on_existing_nodes() -> None:
     jobs = (
         running("half", {"n0": 1, "gone": 1}, 1, 2),
         running("short", {"n0": 1, "gone": 1}, 2, 2),

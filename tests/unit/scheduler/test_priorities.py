@@ -44,7 +44,7 @@ def test_a_higher_priority_takes_from_a_lower_one_that_runs() -> None:
     assert counts(plan) == {"high": 3, "low": 1}
 
 
-def test_a_lower_priority_is_shown_what_is_left() -> None:
+def test_a_lower_priority_sees_only_the_remaining_devices() -> None:
     seen = Seen([])
     snapshot = Snapshot(0.0, nodes(4), (job("low"), job("high", priority=1)))
 
@@ -54,7 +54,7 @@ def test_a_lower_priority_is_shown_what_is_left() -> None:
     assert decision.memory == {1: 7, 0: 1, 9: 3}
 
 
-def test_nothing_is_left_below_a_closed_decision() -> None:
+def test_a_closed_decision_leaves_nothing_to_lower_priorities() -> None:
     seen = Seen([], is_closed=True)
 
     priorities.decide_by_priority(seen, Snapshot(0.0, nodes(4, 2), (job("low"), job("high", priority=1))), None)
@@ -92,7 +92,7 @@ def test_a_rigid_policy_rejects_by_the_size_that_was_requested() -> None:
     assert not priorities.decide_by_priority(Seen([]), snapshot, None).plan.allocations["a"].is_rejected
 
 
-def test_measurements_that_are_no_numbers_are_not_shown() -> None:
+def test_measurements_that_are_not_numbers_are_hidden_from_policies() -> None:
     good = SpeedSample(1, 1, 32, 0.2, 0.1)
     bad = SpeedSample(1, 1, 32, math.nan, 0.1), SpeedSample(0, 1, 32, 0.2, 0.1), SpeedSample(1, 1, 32, 0.2, -1.0)
     dirty = job("a", speeds=(*bad, good), noise=GradientNoise(math.nan, 1.0), work_left=math.inf)
@@ -106,11 +106,11 @@ def test_measurements_that_are_no_numbers_are_not_shown() -> None:
     assert shown["b"] is clean
 
 
-def test_why_never_is_nothing_for_what_fits_an_empty_cluster() -> None:
+def test_a_job_that_fits_an_empty_cluster_has_no_reason_to_be_rejected() -> None:
     assert priorities.explain_infeasible(FreeResources(nodes(4)), job("a", 4)) == ""
 
 
-def test_on_a_shared_cluster_no_job_is_rejected_for_good() -> None:
+def test_on_a_shared_cluster_no_job_is_rejected_permanently() -> None:
     wide = JobInfo("wide", 0.0, 2, 2, request={"memory": 700 * 2.0**20})
     alone = Snapshot(0.0, (NodeInfo("n", 1, resources={"memory": 2.0**30}),), (wide,))
 

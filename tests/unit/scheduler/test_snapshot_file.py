@@ -49,7 +49,7 @@ FULL = JobInfo(
 )
 
 
-def test_all_of_it_comes_back(tmp_path: Path) -> None:
+def test_a_snapshot_is_read_as_it_was_written(tmp_path: Path) -> None:
     document = SnapshotWithUnits(Snapshot(10.0, NODES, (FULL, JobInfo("plain", 7.0)), is_shared=True), "cpu", 0.1)
     snapshot_file.write_snapshot(tmp_path / "s.json", document)
 
@@ -89,7 +89,7 @@ def changed(**values: Any) -> dict[str, Any]:
         (changed(submitted_at=-1.0), "time of submission"),
     ],
 )
-def test_what_is_no_snapshot_is_refused_with_what_is_wrong(tmp_path: Path, document: Any, complaint: str) -> None:
+def test_a_malformed_snapshot_is_refused_with_the_reason(tmp_path: Path, document: Any, complaint: str) -> None:
     path = tmp_path / "s.json"
     path.write_text(json.dumps(document))
 

@@ -31,7 +31,7 @@ def test_nodes_have_kinds_and_racks_one_after_another() -> None:
         (2, "", 3, "--racks: expected 1 to 2"),
     ],
 )
-def test_clusters_that_cannot_be_are_refused(count: int, kinds: str, racks: int, complaint: str) -> None:
+def test_impossible_clusters_are_refused(count: int, kinds: str, racks: int, complaint: str) -> None:
     with pytest.raises(SpecError, match=complaint):
         cluster.parse_nodes(count, 4, kinds, racks)
 

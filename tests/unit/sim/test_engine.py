@@ -72,7 +72,7 @@ def test_two_jobs_at_once_and_the_second_grows_when_the_first_is_done() -> None:
     assert engine.device_s == pytest.approx(100 + 100)
 
 
-def test_starts_and_changes_cost_what_is_said() -> None:
+def test_starts_and_changes_cost_the_configured_times() -> None:
     """b starts at 10, works from 15 to 55, does 80, is changed until 57, and has 20 left for four."""
     setting = SimulationConfig(nodes(4), ChangeCost(start_s=5.0, change_s=2.0))
     records = ran(ElasticFirstCome(), setting, trace_job("a", 100, 0, 2), trace_job("b", 100, 10, 4))
@@ -115,7 +115,7 @@ def test_an_outage_takes_workers_and_gives_the_node_back() -> None:
 
 
 @pytest.mark.parametrize("policy", [FifoGang(), ElasticFirstCome()])
-def test_a_job_that_cannot_go_on_with_what_is_left_waits_for_the_node(policy: Policy) -> None:
+def test_a_job_that_cannot_continue_on_the_remaining_nodes_waits_for_the_lost_one(policy: Policy) -> None:
     """A gang, or less than its minimum: 40 are done, the rest takes 90 s from 20 on."""
     setting = SimulationConfig(nodes(2, 2), FREE, (NodeOutage("n1", 10.0, 20.0),))
     records = ran(policy, setting, trace_job("a", 400, 0, 4, min_workers=3))
@@ -124,7 +124,7 @@ def test_a_job_that_cannot_go_on_with_what_is_left_waits_for_the_node(policy: Po
     assert records["a"].waited_s == 10.0
 
 
-def test_a_size_that_is_not_allowed_is_not_left_behind_by_an_outage() -> None:
+def test_an_outage_leaves_no_job_at_a_size_that_is_not_allowed() -> None:
     """Asked on ticks only: two of six workers are left, four or six are allowed."""
     setting = SimulationConfig(nodes(4, 2), FREE, (NodeOutage("n0", 70.0, 110.0),))
     records = ran(ON_TICKS, setting, trace_job("a", 600, 0, 6, min_workers=1, sizes=(4, 6)))
@@ -133,7 +133,7 @@ def test_a_size_that_is_not_allowed_is_not_left_behind_by_an_outage() -> None:
     assert ends(records) == {"a": 150.0}  # 420 are done at 70; at 120 six go on
 
 
-def test_an_outage_leaves_shares_as_they_are() -> None:
+def test_an_outage_leaves_shares_unchanged() -> None:
     """Two halves of a device, two jobs on each of two nodes; one node goes."""
     both = {"n0": 1, "n1": 1}
     policy = replace(Written(allocated=(("a", both), ("b", both)), share=0.5), decides_on_events=False, interval_s=60.0)
@@ -153,7 +153,7 @@ def test_a_straggler_slows_the_whole_job_down() -> None:
     assert ends(ran(ElasticFirstCome(), setting, trace_job("near", 40, 0, 2))) == {"near": 20.0}
 
 
-def test_jobs_on_several_nodes_disturb_each_other_as_long_as_they_share_one() -> None:
+def test_jobs_on_several_nodes_slow_each_other_while_they_share_one() -> None:
     """Half as fast until a is done at 20; b has done 20 of 40 then, and goes on with two a second."""
     policy = Written(allocated=(("a", {"n0": 1, "n1": 1}), ("b", {"n1": 1, "n2": 1}), ("alone", {"n0": 1})))
     jobs = [trace_job("a", 20, 0, 2), trace_job("b", 40, 0, 2), trace_job("alone", 15, 0, 1)]
@@ -162,7 +162,7 @@ def test_jobs_on_several_nodes_disturb_each_other_as_long_as_they_share_one() ->
     assert ends(records) == {"alone": 15.0, "a": 20.0, "b": 30.0}
 
 
-def test_a_job_that_never_fits_is_given_up_with_the_reason() -> None:
+def test_a_job_that_never_fits_is_rejected_with_the_reason() -> None:
     records = ran(
         ElasticFirstCome(),
         SimulationConfig(nodes(4), FREE),
@@ -175,7 +175,7 @@ def test_a_job_that_never_fits_is_given_up_with_the_reason() -> None:
     assert ends({"a": records["a"]}) == {"a": 11.0}
 
 
-def test_a_job_that_was_refused_while_a_node_was_away_is_not_given_up_when_it_comes_back() -> None:
+def test_a_job_refused_during_an_outage_is_reconsidered_when_the_node_returns() -> None:
     """Asked on ticks only: at 60 there is no room for it, at 120 there is."""
     setting = SimulationConfig(nodes(2, 2), FREE, (NodeOutage("n1", 50.0, 100.0),))
     records = ran(ON_TICKS, setting, trace_job("a", 40, 10, 4, min_workers=4))
@@ -186,13 +186,13 @@ def test_a_job_that_was_refused_while_a_node_was_away_is_not_given_up_when_it_co
 @pytest.mark.parametrize(
     "policy", [Written(allocated=(("x", {}),)), replace(Written(allocated=(("x", {}),)), interval_s=60.0)]
 )
-def test_a_job_that_never_starts_is_given_up_in_the_end(policy: Policy) -> None:
+def test_a_job_that_never_starts_is_rejected_in_the_end(policy: Policy) -> None:
     (record,) = ran(policy, SimulationConfig(nodes(4), FREE), trace_job("a", 10, 0, 4)).values()
 
     assert "nothing that could change this will happen" in record.reason
 
 
-def test_a_policy_that_fails_costs_running_jobs_nothing() -> None:
+def test_a_failing_policy_does_not_affect_running_jobs() -> None:
     """It fails when b comes at 10; a goes on, and at its end b is seen."""
     engine = SimulationEngine(
         Written(cannot=(10.0,)),
@@ -225,5 +225,5 @@ def test_jobs_that_come_together_are_seen_together() -> None:
     assert ends(ran(ElasticFirstCome(), SimulationConfig(nodes(4), FREE), *jobs)) == {"a": 15.0, "b": 15.0}
 
 
-def test_no_jobs_are_no_trouble() -> None:
+def test_an_empty_trace_is_simulated() -> None:
     assert ran(ElasticFirstCome(), SimulationConfig(nodes(4))) == {}

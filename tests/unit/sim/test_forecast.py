@@ -32,7 +32,7 @@ def test_a_job_that_fits_starts_at_once_and_takes_nothing() -> None:
     assert (forecast.wait_s, forecast.workers, forecast.nodes, forecast.changes) == (0.0, 2, {"n1": 2}, ())
 
 
-def test_a_gang_waits_until_the_first_that_makes_room_is_over() -> None:
+def test_a_gang_waits_until_a_job_ends_that_leaves_enough_room() -> None:
     others = running("short", {"n0": 4}, 30.0), running("long", {"n1": 4}, 500.0)
     forecast = new_job("fifo-gang", JobInfo("mine", 100.0, 4, 4), *others)
 
@@ -41,7 +41,7 @@ def test_a_gang_waits_until_the_first_that_makes_room_is_over() -> None:
     assert forecast.jobs_of_unknown_length == ()
 
 
-def test_an_elastic_job_takes_from_others_what_they_can_spare() -> None:
+def test_an_elastic_job_takes_spare_workers_from_other_jobs() -> None:
     other_job = running("wide", {"n0": 4, "n1": 4}, 500.0, min_workers=1)
     forecast = new_job("max-min", JobInfo("mine", 100.0, 1, 4), other_job)
 
@@ -74,7 +74,7 @@ def test_a_job_that_never_fits_is_rejected() -> None:
     assert "can never run here" in forecast.reason
 
 
-def test_what_other_resources_it_needs_counts_later_too() -> None:
+def test_other_resources_are_considered_for_later_starts_too() -> None:
     nodes = (NodeInfo("n0", 4, resources={"memory": 4.0}),)
     other_job = JobInfo(
         "other",

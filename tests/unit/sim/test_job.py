@@ -47,7 +47,7 @@ def test_starting_costs_before_the_first_step() -> None:
     assert job.next_event_at() == 61.0
 
 
-def test_a_change_costs_and_what_was_done_stays_done() -> None:
+def test_a_change_costs_time_and_keeps_completed_work() -> None:
     job = sim_job()
     give(job, {"n0": 2}, 0.0)
     give(job, {"n0": 4}, 30.0)  # 40 are done
@@ -66,7 +66,7 @@ def test_fewer_workers_cost_as_much_as_more() -> None:
     assert job.next_event_at() == 20.0 + 5.0 + 60.0
 
 
-def test_a_second_change_during_the_first_begins_its_cost_anew() -> None:
+def test_a_second_change_during_the_first_restarts_its_cost() -> None:
     job = sim_job()
     give(job, {"n0": 2}, 0.0)
     give(job, {"n0": 4}, 6.0)  # it had not begun
@@ -75,7 +75,7 @@ def test_a_second_change_during_the_first_begins_its_cost_anew() -> None:
     assert job.next_event_at() == 6.0 + 5.0 + 25.0
 
 
-def test_a_job_that_was_stopped_starts_again_at_the_cost_of_a_start() -> None:
+def test_a_stopped_job_starts_again_at_the_cost_of_a_start() -> None:
     job = sim_job()
     give(job, {"n0": 2}, 0.0)
     give(job, {}, 20.0)
@@ -86,7 +86,7 @@ def test_a_job_that_was_stopped_starts_again_at_the_cost_of_a_start() -> None:
     assert (job.record.waited_s, job.record.restarts, job.record.started_at) == (30.0, 1, 0.0)
 
 
-def test_others_go_on_while_new_workers_join() -> None:
+def test_existing_workers_continue_while_new_ones_join() -> None:
     """Two of four workers are there already: they work for the 20 s that the others need."""
     job = sim_job(cost=ChangeCost(10.0, 1.0, 20.0))
     give(job, {"n0": 2}, 0.0)
@@ -106,7 +106,7 @@ def test_a_job_that_moves_completely_waits_for_its_new_workers() -> None:
     assert job.next_event_at() == 10.0 + 20.0 + 100.0 / 2
 
 
-def test_leaving_workers_make_no_others_wait() -> None:
+def test_leaving_workers_do_not_delay_the_others() -> None:
     job = sim_job(cost=ChangeCost(10.0, 1.0, 20.0))
     give(job, {"n0": 4}, 0.0)
     give(job, {"n0": 2}, 15.0)  # 20 are done
@@ -114,7 +114,7 @@ def test_leaving_workers_make_no_others_wait() -> None:
     assert job.next_event_at() == 15.0 + 1.0 + 80.0 / 2
 
 
-def test_a_job_that_ends_while_new_workers_join_ends_then() -> None:
+def test_a_job_can_end_while_new_workers_join() -> None:
     job = sim_job(work=30.0, cost=ChangeCost(0.0, 1.0, 20.0))
     give(job, {"n0": 2}, 0.0)
     give(job, {"n0": 4}, 10.0)  # 10 are left: 5 s with two
@@ -141,7 +141,7 @@ def test_a_share_of_a_device_and_a_slow_node_take_longer(share: float, slowness:
     assert job.next_event_at() == ends
 
 
-def test_seen_is_what_became_of_it() -> None:
+def test_the_job_info_has_the_history_of_the_job() -> None:
     job = sim_job(devices=2)
     give(job, {"n0": 2}, 5.0)
     give(job, {"n0": 1, "n1": 2}, 25.0)
@@ -157,7 +157,7 @@ def test_seen_is_what_became_of_it() -> None:
     assert sim_job().to_job_info().change_cost_s == 10.0  # not started yet
 
 
-def test_spans_are_what_it_had_from_when_to_when() -> None:
+def test_spans_record_workers_over_time() -> None:
     job = sim_job()
     give(job, {"n0": 2}, 5.0)
     give(job, {}, 10.0)

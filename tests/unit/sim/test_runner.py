@@ -48,7 +48,7 @@ def test_the_same_seed_gives_the_same_results_as_recorded(policy: str) -> None:
     assert numbers == pytest.approx(golden[policy], rel=1e-6)
 
 
-def test_processes_of_their_own_give_the_same_results() -> None:
+def test_separate_processes_give_the_same_results() -> None:
     names = ["fifo-gang", "max-min"]
     seen: list[SimulationProgress] = []
 
@@ -93,14 +93,14 @@ def test_stragglers_and_restarts_cost_time() -> None:
     assert dear.metrics.mean_jct_s > calm.metrics.mean_jct_s + 500
 
 
-def test_a_stopped_simulation_returns_what_there_is() -> None:
+def test_a_stopped_simulation_returns_its_partial_results() -> None:
     outcome = simulate("goodput", open_trace("synthetic:jobs=500,per_hour=60"), SETTING, ignore, lambda: True)
 
     assert outcome.stopped_at is not None and outcome.unfinished > 0
     assert policy_document(outcome)["is_complete"] is False  # type: ignore[index]
 
 
-def test_the_page_needs_nothing_but_itself_and_says_what_made_it(tmp_path: Path) -> None:
+def test_the_page_is_self_contained_and_names_its_command(tmp_path: Path) -> None:
     outcome = ran("max-min")
 
     text = html.write_report(tmp_path / "report", [outcome], "elasticdl simulate <x>", {"trace": "t"}).read_text()

@@ -22,7 +22,7 @@ def write_trace(directory: Path, text: str, name: str = "trace.csv") -> str:
     return str(path)
 
 
-def test_philly_is_sorted_and_counted_from_its_first_job(tmp_path: Path) -> None:
+def test_a_philly_trace_is_sorted_and_starts_at_its_first_job(tmp_path: Path) -> None:
     lines = "2017-10-09 07:00:10,60,2,120,a\n2017-10-09 07:00:00,30.5,1,30.5,b\n\n2017-10-09 08:00:00,5,4,20,a\n"
     path = write_trace(tmp_path, PHILLY + lines)
 
@@ -34,7 +34,7 @@ def test_philly_is_sorted_and_counted_from_its_first_job(tmp_path: Path) -> None
     assert jobs[0].workload.isolated_duration_s(1) == 30.5
 
 
-def test_tiresias_is_read_as_it_stands(tmp_path: Path) -> None:
+def test_a_tiresias_trace_is_read_unchanged(tmp_path: Path) -> None:
     jobs = list(
         open_trace(write_trace(tmp_path, TIRESIAS + "0,1,0,606,vgg19,164,30\n1,8,30,133,vgg11,147,23\n")).jobs()
     )
@@ -45,7 +45,7 @@ def test_tiresias_is_read_as_it_stands(tmp_path: Path) -> None:
     ]
 
 
-def test_a_trace_of_ones_own_says_sizes_and_priorities(tmp_path: Path) -> None:
+def test_a_custom_trace_has_sizes_and_priorities(tmp_path: Path) -> None:
     (job,) = open_trace(write_trace(tmp_path, OWN + "mine,5,100,4,2,16,10\n")).jobs()
 
     assert (job.min_workers, job.requested, job.max_workers, job.priority, job.submitted_at) == (2, 4, 16, 10, 5)
@@ -81,7 +81,7 @@ def test_a_trace_of_ones_own_says_sizes_and_priorities(tmp_path: Path) -> None:
         ('{"v100": {"(\'a\', 1)": {}}}', "expected a mapping with null"),
     ],
 )
-def test_an_error_names_its_place(tmp_path: Path, text: str, complaint: str) -> None:
+def test_an_error_names_its_location(tmp_path: Path, text: str, complaint: str) -> None:
     path = write_trace(tmp_path, text)
 
     with pytest.raises(DataError, match=complaint):
@@ -106,7 +106,7 @@ def test_wrong_parameters_of_a_trace_are_refused(text: str, complaint: str) -> N
         open_trace(text)
 
 
-def test_an_unknown_application_is_refused_with_those_there_are(tmp_path: Path) -> None:
+def test_an_unknown_application_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     measured = tmp_path / "traces" / "tiny"
     measured.mkdir(parents=True)
     (measured / "placements.csv").write_text("placement,local_bsz,step_time,sync_time\n1,8,0.1,0.0\n1,16,0.2,0.0\n")
@@ -126,7 +126,7 @@ def test_an_unknown_application_is_refused_with_those_there_are(tmp_path: Path) 
         next(jobs)
 
 
-def test_the_same_seed_makes_the_same_jobs() -> None:
+def test_the_same_seed_gives_the_same_jobs() -> None:
     def summary(text: str) -> list[tuple[float, int, float]]:
         return [
             (job.submitted_at, job.requested, job.workload.work_to_next_change()) for job in open_trace(text).jobs()
@@ -138,7 +138,7 @@ def test_the_same_seed_makes_the_same_jobs() -> None:
     assert 0.67 < sizes.count(1) / 4000 < 0.73 and 0.035 < sizes.count(8) / 4000 < 0.065
 
 
-def test_what_a_job_of_gavel_does_depends_on_the_kind_and_the_number_of_nodes(tmp_path: Path) -> None:
+def test_the_speed_of_a_gavel_job_depends_on_the_kind_and_the_number_of_nodes(tmp_path: Path) -> None:
 
     shape = "('a', 1)"
     document = {"fast": {shape: {"null": 4.0, shape: [3.0, 3.0]}}, "slow": {shape: {"null": 1.0, shape: [0.5, 0.5]}}}
@@ -166,7 +166,7 @@ def test_what_a_job_of_gavel_does_depends_on_the_kind_and_the_number_of_nodes(tm
         ("gavel-osdi20/simulation_throughputs.json", 100),
     ],
 )
-def test_the_published_traces_are_read_whole(name: str, count: int) -> None:
+def test_the_published_traces_are_read_completely(name: str, count: int) -> None:
     times = [job.submitted_at for job in open_trace(str(REAL / name)).jobs()]
 
     assert len(times) == count

@@ -53,14 +53,14 @@ def train(data: Any, **how: Any) -> tuple[list[list[int]], torch.Tensor]:
     return batches, model.weight.detach().clone()
 
 
-def test_a_loader_brings_its_batch_size_and_its_order() -> None:
+def test_a_loader_provides_its_batch_size_and_its_order() -> None:
     batches, _ = train(DataLoader(Items(), batch_size=8))
     assert batches == [list(range(8)), list(range(8, 16)), list(range(16, 20))]
     assert train(DataLoader(Items(), batch_size=8, drop_last=True))[0] == batches[:2]
     assert train(DataLoader(Items(), batch_size=8), global_batch_size=20)[0] == [list(range(20))]
 
 
-def test_a_shuffled_loader_trains_every_record_once_an_epoch() -> None:
+def test_a_shuffled_loader_trains_every_record_once_per_epoch() -> None:
     batches, _ = train(DataLoader(Items(), batch_size=5, shuffle=True), epochs=2)
     first, second = list(chain(*batches[:4])), list(chain(*batches[4:]))
     assert sorted(first) == sorted(second) == list(range(20)) and first != second != list(range(20))
@@ -71,7 +71,7 @@ def test_a_loader_and_its_dataset_train_alike() -> None:
     assert loader[0] == plain[0] and torch.equal(loader[1], plain[1])
 
 
-def test_pairs_are_given_as_pairs() -> None:
+def test_batches_of_pairs_are_pairs() -> None:
     model = nn.Linear(3, 1)
     data = TensorDataset(torch.randn(8, 3), torch.arange(8.0))
     for data_or_loader in (DataLoader(data, batch_size=4), data):
@@ -90,7 +90,7 @@ def test_collate_fn_is_called_for_a_dataset_too() -> None:
 
 
 @pytest.mark.parametrize("sampler", [WeightedRandomSampler([1.0] * 10, 12), SubsetRandomSampler(range(3, 9))])
-def test_a_sampler_draws_another_order_each_epoch_and_the_same_in_every_run(sampler: Sampler[int]) -> None:
+def test_a_sampler_draws_a_new_order_each_epoch_and_the_same_in_every_run(sampler: Sampler[int]) -> None:
     runs = [train(DataLoader(Items(), batch_size=3, sampler=sampler), epochs=2, seed=5)[0] for _ in range(2)]
     assert runs[0] == runs[1]
     half = len(runs[0]) // 2
@@ -98,12 +98,12 @@ def test_a_sampler_draws_another_order_each_epoch_and_the_same_in_every_run(samp
     assert train(DataLoader(Items(), batch_size=3, sampler=sampler), epochs=2, seed=6)[0] != runs[0]
 
 
-def test_a_subset_is_trained_once_an_epoch() -> None:
+def test_a_subset_is_trained_once_per_epoch() -> None:
     batches, _ = train(DataLoader(Items(), batch_size=4, sampler=SubsetRandomSampler(range(3, 9))), logical_ranks=2)
     assert sorted(chain(*batches)) == list(range(3, 9))
 
 
-def test_a_generator_of_the_sampler_has_no_history() -> None:
+def test_the_order_does_not_depend_on_earlier_draws_of_the_generator() -> None:
     sampler = RandomSampler(range(10), replacement=True, generator=torch.Generator())
     late = draw_order(sampler, 1, 3, 10)
     draw_order(sampler, 1, 0, 10)
@@ -132,7 +132,7 @@ class Historic(Sampler[int]):
         yield from self.random.sample(range(20), 20)
 
 
-def test_a_sampler_with_a_history_is_refused() -> None:
+def test_a_sampler_whose_order_depends_on_earlier_draws_is_refused() -> None:
     with pytest.raises(SpecError, match="Historic gave two different orders for the same epoch"):
         train(DataLoader(Items(), batch_size=4, sampler=Historic()))
 
@@ -156,14 +156,14 @@ def test_a_batch_sampler_of_equal_batches_is_flattened() -> None:
         train(DataLoader(Items(), batch_sampler=[[0, 1], [2], [3, 4]]))
 
 
-def test_what_the_loader_decides_is_refused_beside_it() -> None:
+def test_options_that_the_loader_already_decides_are_refused() -> None:
     with pytest.raises(SpecError, match="join: shuffle is the DataLoader's; set it there"):
         describe_data(DataLoader(Items()), shuffle=True)
     with pytest.raises(SpecError, match="join: num_workers is the DataLoader's"):
         describe_data(DataLoader(Items()), num_workers=0)
 
 
-def test_what_cannot_be_counted_is_refused() -> None:
+def test_data_and_batch_sizes_that_cannot_be_counted_are_refused() -> None:
     with pytest.raises(SpecError, match="batch_size=None, so its dataset gives whole batches"):
         describe_data(DataLoader(Items(), batch_size=None))
     with pytest.raises(SpecError, match="give global_batch_size"):
@@ -200,7 +200,7 @@ class SlowTensors(TensorDataset):
     """Not a TensorDataset itself, so its items are read one by one."""
 
 
-def test_only_plain_tensors_with_a_collation_that_stacks_are_read_at_once() -> None:
+def test_only_plain_tensors_with_a_stacking_collation_are_read_in_one_slice() -> None:
     plain = TensorDataset(torch.zeros(4, 2))
 
     assert make_tensor_fetcher(describe_data(plain)) is not None

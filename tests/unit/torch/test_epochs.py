@@ -41,7 +41,7 @@ def test_each_iteration_gives_the_steps_of_one_epoch() -> None:
     assert places == list(range(6)) and loader.job.step == 6
 
 
-def test_a_loop_that_is_left_ends_the_training_with_its_latest_step() -> None:
+def test_leaving_the_loop_ends_the_training_with_its_latest_step() -> None:
     loader, model = open_loader(LoopState(dict, lambda state: None), [])
     for step in loader:
         compute(step, model)
@@ -51,7 +51,7 @@ def test_a_loop_that_is_left_ends_the_training_with_its_latest_step() -> None:
     assert loader.job.step == 1
 
 
-def test_the_state_of_a_loop_is_that_between_two_steps() -> None:
+def test_the_state_in_a_loop_is_that_between_two_steps() -> None:
     counter = {"batches": 0}
     state = LoopState(lambda: counter, lambda kept: counter.update(kept))
     loader, model = open_loader(state, [])

@@ -43,7 +43,7 @@ def batch_sizes(**keywords: Any) -> tuple[set[int], set[int]]:
 
 @pytest.mark.parametrize("logical_ranks", [1, 3, 5, 8])
 @pytest.mark.parametrize("records", [RECORDS, RECORDS - 3])
-def test_warm_up_sees_every_size_that_a_batch_may_have(logical_ranks: int, records: int) -> None:
+def test_a_warm_up_runs_every_size_that_a_batch_may_have(logical_ranks: int, records: int) -> None:
     dataset = torch.utils.data.Subset(digits(), range(records))
 
     warm, trained = batch_sizes(logical_ranks=logical_ranks, dataset=dataset)
@@ -67,7 +67,7 @@ def test_nothing_is_compiled_after_the_warm_up() -> None:
     assert job.step == job.plan.total_steps
 
 
-def test_a_model_that_is_compiled_in_the_loop_trains_as_one_that_is_not() -> None:
+def test_a_model_compiled_in_the_loop_trains_like_an_eager_one() -> None:
     plain, model = small_model(), small_model()
     compiled = torch.compile(model, backend="aot_eager")
 

@@ -55,7 +55,7 @@ def decay_weights(model: nn.Module) -> None:
 
 @pytest.mark.parametrize("prepare", [leave_alone, clip_norm, clip_value, decay_weights])
 @pytest.mark.parametrize("is_explicit", [False, True])
-def test_gradients_after_the_batches_are_those_of_a_plain_loop(prepare: Prepare, is_explicit: bool) -> None:
+def test_gradients_after_the_batches_equal_those_of_a_plain_loop(prepare: Prepare, is_explicit: bool) -> None:
     expected, model = small_model(), small_model()
     train_plainly(expected, sgd(expected), prepare)
     optimizer = sgd(model)
@@ -86,7 +86,7 @@ def test_logical_ranks_only_change_how_sums_are_rounded(prepare: Prepare, logica
         torch.testing.assert_close(parameter, expected_parameter, rtol=1e-4, atol=1e-6)
 
 
-def test_micro_batches_are_those_of_a_plain_loop_that_accumulates() -> None:
+def test_micro_batches_equal_a_plain_loop_that_accumulates_gradients() -> None:
     expected, model = small_model(), small_model()
     reference = sgd(expected)
     for features, labels in plain_batches():
@@ -128,7 +128,7 @@ def test_parameters_without_a_gradient_are_not_decayed() -> None:
     assert torch.equal(model.unused.weight, Unused().unused.weight)
 
 
-def test_frozen_parameters_stay_as_they_are() -> None:
+def test_frozen_parameters_are_unchanged() -> None:
     expected, model = small_model(), small_model()
     for module in (expected, model):
         module[0].requires_grad_(False)
@@ -390,7 +390,7 @@ def test_random_numbers_after_the_batches_do_not_depend_on_the_share() -> None:
     assert len(set(drawn[0])) == STEPS
 
 
-def test_leaving_the_loop_within_a_step_takes_its_buffers_back() -> None:
+def test_leaving_the_loop_within_a_step_restores_its_buffers() -> None:
     model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
     for step in join(model, sgd(model)):
         for features, _ in step:
@@ -402,7 +402,7 @@ def test_leaving_the_loop_within_a_step_takes_its_buffers_back() -> None:
     assert model[1].num_batches_tracked is not None and int(model[1].num_batches_tracked) == 0
 
 
-def test_a_rate_of_the_scripts_own_counts() -> None:
+def test_a_learning_rate_set_by_the_script_is_used() -> None:
     model = small_model()
     optimizer = sgd(model)
 
@@ -414,7 +414,7 @@ def test_a_rate_of_the_scripts_own_counts() -> None:
     assert rates(optimizer) == [0.5 / STEPS]
 
 
-def test_leaving_the_loop_applies_the_step_that_was_whole() -> None:
+def test_leaving_the_loop_applies_a_complete_step() -> None:
     model = small_model()
     job = join(model, sgd(model))
 

@@ -50,7 +50,7 @@ def with_buffer(buffer: torch.Tensor) -> nn.Module:
         (lambda: with_buffer(torch.zeros(2, dtype=torch.float8_e4m3fnuz)), "scale is of torch.float8_e4m3fnuz"),
     ],
 )
-def test_models_that_workers_cannot_each_hold_are_refused(model: Callable[[], nn.Module], expected: str) -> None:
+def test_models_that_cannot_be_replicated_are_refused(model: Callable[[], nn.Module], expected: str) -> None:
     refused = model()
 
     with pytest.raises(SpecError, match=expected):
@@ -75,7 +75,7 @@ def test_lazy_modules_are_refused() -> None:
         (lambda model: "sgd", "expected an optimizer of torch"),
     ],
 )
-def test_optimizers_that_would_part_the_workers_are_refused(
+def test_optimizers_that_would_make_workers_diverge_are_refused(
     optimizer: Callable[[nn.Module], Any], expected: str
 ) -> None:
     model = small_model()
@@ -110,7 +110,7 @@ def test_a_grad_scaler_that_join_does_not_know_is_refused() -> None:
         train(join(model, sgd(model)), model, scaler.update)
 
 
-def test_a_rate_by_step_and_a_scheduler_together_are_refused() -> None:
+def test_learning_rate_and_a_scheduler_together_are_refused() -> None:
     model = small_model()
     optimizer = sgd(model)
 
@@ -133,7 +133,7 @@ class Unpackable:
         ({"thing": Unpackable()}, "cannot be saved"),
     ],
 )
-def test_state_that_cannot_be_kept_is_refused(state: dict[str, Any], expected: str) -> None:
+def test_state_that_cannot_be_saved_is_refused(state: dict[str, Any], expected: str) -> None:
     model = small_model()
 
     with pytest.raises(SpecError, match=expected):
@@ -175,7 +175,7 @@ def test_requires_grad_that_changes_after_join_is_refused(is_frozen_first: bool)
         train(job, model, lambda: model[0].requires_grad_(is_frozen_first))
 
 
-def test_an_update_inside_of_the_batches_is_refused() -> None:
+def test_an_update_inside_the_loop_over_batches_is_refused() -> None:
     model = small_model()
     optimizer = sgd(model)
     steps = iter(join(model, optimizer))
@@ -258,7 +258,7 @@ def test_several_optimizers_are_called_by_the_script() -> None:
         train(join([first, second], [sgd(first), sgd(second)]), first)
 
 
-def test_an_update_that_was_left_to_the_job_before_is_refused() -> None:
+def test_an_explicit_update_after_automatic_ones_is_refused() -> None:
     """Which of the steps without a call were to be skipped, and which applied, nobody could tell."""
     model = small_model()
     optimizer = sgd(model)

@@ -58,7 +58,7 @@ def train_plainly(make: Make) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
-def test_a_scheduler_that_the_job_steps_gives_the_rates_of_a_plain_loop(name: str) -> None:
+def test_a_scheduler_stepped_by_the_job_gives_the_rates_of_a_plain_loop(name: str) -> None:
     expected, reference = train_plainly(SCHEDULERS[name])
     model = small_model()
     optimizer = momentum(model)

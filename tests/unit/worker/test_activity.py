@@ -54,7 +54,7 @@ def standing_still(activity: ActivityTracker, kind: pb.Activity.ValueType) -> It
         thread.join()
 
 
-def test_a_thread_that_waits_for_a_lock_stands_still(clock: Hands) -> None:
+def test_a_thread_that_waits_for_a_lock_is_stalled(clock: Hands) -> None:
     activity = ActivityTracker(clock)
     with standing_still(activity, pb.COMPUTING):
         pass_time(activity, clock, 10.0)
@@ -64,7 +64,7 @@ def test_a_thread_that_waits_for_a_lock_stands_still(clock: Hands) -> None:
         assert sample.blocked_s == pytest.approx(9.75, abs=1.0)
 
 
-def test_whoever_goes_on_begins_at_zero(clock: Hands) -> None:
+def test_a_thread_that_continues_starts_at_zero(clock: Hands) -> None:
     activity = ActivityTracker(clock)
     activity.begin(pb.COMPUTING)
     pass_time(activity, clock, 5.0)
@@ -75,7 +75,7 @@ def test_whoever_goes_on_begins_at_zero(clock: Hands) -> None:
     assert activity.sample().activity_s == 0.0
 
 
-def test_a_thread_whose_stack_changes_does_not_stand_still(clock: Hands) -> None:
+def test_a_thread_whose_stack_changes_is_not_stalled(clock: Hands) -> None:
     activity = ActivityTracker(clock)
     activity.begin(pb.COMPUTING)  # by this thread, which is elsewhere each time
     activity.sample()
@@ -85,7 +85,7 @@ def test_a_thread_whose_stack_changes_does_not_stand_still(clock: Hands) -> None
     assert activity.sample().blocked_s == 0.0
 
 
-def test_time_in_which_the_process_was_stopped_does_not_count(clock: Hands) -> None:
+def test_time_while_the_process_was_stopped_does_not_count(clock: Hands) -> None:
     activity = ActivityTracker(clock)
     with standing_still(activity, pb.COMPUTING):
         activity.sample()
@@ -93,7 +93,7 @@ def test_time_in_which_the_process_was_stopped_does_not_count(clock: Hands) -> N
         assert activity.sample().activity_s <= 1.0
 
 
-def test_a_pause_is_a_reason_and_the_time_begins_anew_after_it(clock: Hands) -> None:
+def test_a_pause_is_reported_as_the_reason_and_restarts_the_time(clock: Hands) -> None:
     activity = ActivityTracker(clock)
     with standing_still(activity, pb.COMPUTING):
         pass_time(activity, clock, 50.0)
@@ -104,7 +104,7 @@ def test_a_pause_is_a_reason_and_the_time_begins_anew_after_it(clock: Hands) -> 
         assert activity.sample().pause_reason == ""
 
 
-def test_waiting_for_records_is_told_as_that(clock: Hands) -> None:
+def test_waiting_for_records_is_reported_as_such(clock: Hands) -> None:
     activity = ActivityTracker(clock)
     activity.begin(pb.COMPUTING)
     with watchdog.reading_records():

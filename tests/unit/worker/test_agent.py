@@ -48,7 +48,7 @@ def test_workers_of_one_machine_are_one_group_with_local_ranks() -> None:
     }
 
 
-def test_every_pod_is_a_machine_of_its_own() -> None:
+def test_every_pod_counts_as_its_own_machine() -> None:
     environ = script_environ(SPEC, round_of("10.0.0.7:4000", "10.0.0.9:4001", "10.0.0.8:4002"), "worker-2")
 
     assert (environ["RANK"], environ["LOCAL_RANK"], environ["LOCAL_WORLD_SIZE"]) == ("2", "0", "1")
@@ -67,11 +67,11 @@ def test_every_pod_is_a_machine_of_its_own() -> None:
         (-40, "", "was killed by signal 40"),
     ],
 )
-def test_the_end_of_a_script_in_one_line(code: int, last_line: str, expected: str) -> None:
+def test_the_exit_of_a_script_is_described_in_one_line(code: int, last_line: str, expected: str) -> None:
     assert exit_reason(code, last_line) == expected
 
 
-def test_the_exception_says_more_than_what_libraries_say_after_it() -> None:
+def test_the_exception_is_preferred_over_later_lines_of_libraries() -> None:
     lines = [
         "[rank1]: Traceback (most recent call last):",
         '[rank1]:   File "train.py", line 3, in <module>',

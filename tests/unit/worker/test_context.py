@@ -29,7 +29,7 @@ def test_an_update_of_several_steps_is_saved_where_it_passes_a_multiple() -> Non
     assert [step for step in range(1, 13) if is_checkpoint_due(spec, step)] == [4, 8, 12]
 
 
-def test_no_checkpoint_is_due_where_none_is_asked_for() -> None:
+def test_no_checkpoint_is_due_if_none_is_requested() -> None:
     assert not any(is_checkpoint_due(job(), step, step - 3) for step in range(3, 20))
 
 
@@ -52,7 +52,7 @@ def test_the_rate_of_a_keras_optimizer_cannot_be_scaled() -> None:
     ],
     ids=["plain", "shared GPUs", "tls", "tls, but said otherwise", "tls, on one machine"],
 )
-def test_nccl_carries_gradients_between_machines_only_where_they_may_travel_in_plain(
+def test_nccl_carries_gradients_between_machines_only_if_plain_text_is_allowed(
     monkeypatch: pytest.MonkeyPatch, gpus: int, security: SecuritySpec, address: str, expected: bool
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)

@@ -16,7 +16,7 @@ from elasticdl.worker.evaluator import is_evaluation_due
         (6, 1, [5, 6, 10, 12, 15]),
     ],
 )
-def test_evaluations_are_due_as_the_job_says(steps: int, epochs: int, expected: list[int]) -> None:
+def test_evaluations_are_due_at_the_intervals_of_the_job(steps: int, epochs: int, expected: list[int]) -> None:
     plan = TrainingPlan(
         records=10, global_batch=2, logical_ranks=1, epochs=3, seed=0, shuffle=False, drop_last=False, max_steps=0
     )

@@ -21,7 +21,7 @@ def test_a_worker_gets_its_own_faults_only() -> None:
     assert Faults.parse("", "worker-1").faults == ()
 
 
-def test_a_fault_is_written_as_it_is_read() -> None:
+def test_a_fault_is_formatted_as_it_is_parsed() -> None:
     fault = Fault("worker-1", 20, "reduced", signal.SIGKILL)
 
     assert Faults.parse(str(fault), "worker-1").faults == (fault,)
@@ -31,7 +31,7 @@ def test_a_fault_is_written_as_it_is_read() -> None:
     "text",
     ["worker-1", "worker-1@x:begin=SIGKILL", "worker-1@1:later=SIGKILL", "worker-1@1:begin=SIGNOTHING", "@1:begin=9"],
 )
-def test_a_fault_that_cannot_be_read_is_refused_for_every_worker(text: str) -> None:
+def test_a_malformed_fault_is_refused_for_every_worker(text: str) -> None:
     moments = "|".join(get_args(Moment))
     with pytest.raises(SpecError, match=re.escape(f"expected REPLICA@STEP:{moments}=SIGNAL")):
         Faults.parse(text, "worker-0")
@@ -50,7 +50,7 @@ def test_a_fault_strikes_at_its_moment_only(monkeypatch: pytest.MonkeyPatch) -> 
     assert struck == [(os.getpid(), signal.SIGTERM)]
 
 
-def test_a_thread_fails_where_that_was_asked_for() -> None:
+def test_a_thread_fails_if_a_fault_names_it() -> None:
     text = "worker-1/elasticdl-saver=raise,worker-1@3:begin=SIGTERM,worker-0/door=raise"
     faults = Faults.parse(text, "worker-1")
 

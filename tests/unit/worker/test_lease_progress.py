@@ -32,7 +32,7 @@ def feed_of(records: int, minibatch: int) -> LeaseFeed:
 
 
 @given(st.integers(1, 9), st.integers(1, 60), st.integers(0, 5), st.randoms(use_true_random=False))
-def test_progress_is_the_batches_from_the_first_on_in_whatever_order_they_end(
+def test_progress_counts_completed_batches_from_the_first_in_any_order(
     minibatch: int, size: int, skipped: int, chance: random.Random
 ) -> None:
     done = min(skipped * minibatch, size - 1) // minibatch * minibatch
@@ -60,7 +60,7 @@ def test_progress_is_the_batches_from_the_first_on_in_whatever_order_they_end(
 
 
 @given(st.integers(1, 9), st.integers(1, 40), st.integers(0, 3))
-def test_batches_keep_their_names_wherever_the_lease_goes_on(minibatch: int, size: int, skipped: int) -> None:
+def test_batches_keep_their_ids_when_a_lease_moves(minibatch: int, size: int, skipped: int) -> None:
     feed = feed_of(60, minibatch)
     works = works_of(feed, pb.Lease(id=1, start=20, stop=20 + size, lane=3, number=50))
     done = min(skipped * minibatch, (size - 1) // minibatch * minibatch)

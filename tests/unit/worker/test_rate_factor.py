@@ -54,7 +54,7 @@ def test_dense_layers_and_rows_learn_with_the_reduced_rate() -> None:
     assert seen == [(weight, weight) for weight in (0.0, -1.0, -2.0, -3.0, -3.5)]
 
 
-def test_whoever_loads_a_state_goes_on_with_the_reduced_rate() -> None:
+def test_a_worker_that_loads_a_state_continues_with_the_reduced_rate() -> None:
     first, second = training(), training()
     first.begin()
     update(first, Update(1, rate_factor=0.25))

@@ -65,7 +65,7 @@ def start_saver(
     return saver
 
 
-def test_a_store_that_is_away_costs_a_checkpoint_and_training_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_store_loses_one_checkpoint_and_training_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     disk, written = Disk(StoreUnavailable("s3://bucket: the store did not answer for 60 s")), list[str]()
     monkeypatch.setattr(store, "write_checkpoint", disk)
     saver = start_saver(written)
@@ -93,7 +93,7 @@ def test_the_last_checkpoint_that_cannot_be_written_is_an_error_with_the_reason(
 FULL = CheckpointFailed("cannot write /place/checkpoint-000000007: No space left on device")
 
 
-def test_a_full_disk_costs_a_checkpoint_which_is_tried_again_until_there_is_room(
+def test_a_checkpoint_on_a_full_disk_is_retried_until_there_is_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     disk, written, notices = Disk(FULL), list[str](), list[str]()
@@ -124,7 +124,7 @@ def test_an_unexpected_error_does_not_end_the_thread_that_writes(monkeypatch: py
     assert written[-1:] == ["/place/checkpoint"]
 
 
-def test_a_last_checkpoint_without_a_place_is_kept_elsewhere_and_the_error_says_where(tmp_path: Path) -> None:
+def test_a_last_checkpoint_that_cannot_be_stored_is_saved_elsewhere_and_the_error_says_where(tmp_path: Path) -> None:
     full = tmp_path / "no-directory"
     full.write_text("")  # what cannot hold a directory stands for a disk that is full
 
@@ -134,7 +134,7 @@ def test_a_last_checkpoint_without_a_place_is_kept_elsewhere_and_the_error_says_
     assert store.read_checkpoint(tmp_path / "rescued" / "checkpoint-000000007")[0].step == 7
 
 
-def test_a_refusal_ends_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_that_the_store_refuses_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "write_checkpoint", Disk(SpecError("s3://bucket: the store refuses it")))
 
     with pytest.raises(SpecError, match="the store refuses it"):

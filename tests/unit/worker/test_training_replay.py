@@ -104,7 +104,7 @@ def test_a_newcomer_that_repeats_updates_from_any_point_holds_the_same_state(his
 
 @given(st.integers(1, 6), st.integers(0, 5))
 @settings(max_examples=examples(20))
-def test_updates_left_to_the_job_are_repeated_alike(steps: int, point: int) -> None:
+def test_updates_applied_by_the_job_are_repeated_identically(steps: int, point: int) -> None:
     member, newcomer = new_training(average_and_schedule), new_training(average_and_schedule)
     member.keeps_gradients = lambda: True
     member.begin()
@@ -121,7 +121,7 @@ def test_updates_left_to_the_job_are_repeated_alike(steps: int, point: int) -> N
     assert ConsistencyGuard(1).digest(newcomer, is_whole=True) == ConsistencyGuard(1).digest(member, is_whole=True)
 
 
-def test_a_void_update_leaves_the_optimizer_alone() -> None:
+def test_an_update_without_records_leaves_the_optimizer_unchanged() -> None:
     training = new_training()
     training.begin()
     before = ConsistencyGuard(1).digest(training, is_whole=True)
@@ -178,7 +178,7 @@ def test_the_loss_of_the_newest_step_comes_with_the_state() -> None:
     assert newcomer.loss == 0.25
 
 
-def test_a_script_that_applies_no_update_of_a_state_whose_script_did_is_told() -> None:
+def test_a_script_that_no_longer_applies_updates_is_refused_after_twenty() -> None:
     explicit, resumed = new_training(), new_training()
     explicit.begin()
     explicit.open_update(reduced_gradient(explicit, 0), UPDATE, {})

@@ -117,7 +117,7 @@ def seated(rounds: RoundMembership, builder: Builder, round_id: int, *workers: s
     return group
 
 
-def test_a_forced_round_is_waited_for_and_entered(rounds: RoundMembership, builder: Builder) -> None:
+def test_a_worker_waits_for_a_forced_round_and_enters_it(rounds: RoundMembership, builder: Builder) -> None:
     rounds.add_planned(message(1, ME, "worker-1", forced=True))
     group = builder.succeed(1)
 
@@ -131,7 +131,7 @@ def test_a_forced_round_is_waited_for_and_entered(rounds: RoundMembership, build
     assert (rank, len(peers), peers[0]) == (0, 2, RoundMember(ME, f"{ME}:1"))
 
 
-def test_a_planned_round_is_voted_for_once_its_group_stands(rounds: RoundMembership, builder: Builder) -> None:
+def test_a_worker_votes_for_a_planned_round_once_its_group_is_built(rounds: RoundMembership, builder: Builder) -> None:
     old = seated(rounds, builder, 1, ME)
     rounds.add_planned(message(2, ME, "worker-1"))
     assert rounds.prepared_round_id() == 0
@@ -177,7 +177,7 @@ def test_all_may_still_enter_the_superseded_round_they_voted_for(rounds: RoundMe
     until_prepared(rounds, 3)
 
 
-def test_a_forced_round_wakes_whoever_is_in_an_older_one(rounds: RoundMembership, builder: Builder) -> None:
+def test_a_forced_round_wakes_a_worker_in_an_older_round(rounds: RoundMembership, builder: Builder) -> None:
     old = seated(rounds, builder, 1, ME, "worker-1")
     rounds.add_planned(message(2, ME, "worker-1", "worker-2"))
     prepared = builder.succeed(2)
@@ -203,7 +203,7 @@ def test_a_worker_without_a_place_votes_at_once_and_leaves(rounds: RoundMembersh
     assert 2 not in builder.asked
 
 
-def test_a_round_told_again_after_a_reconnect_is_built_once(rounds: RoundMembership, builder: Builder) -> None:
+def test_a_round_announced_again_after_a_reconnect_is_built_once(rounds: RoundMembership, builder: Builder) -> None:
     group = seated(rounds, builder, 4, ME)
     rounds.add_planned(message(4, ME, forced=True))
     rounds.add_planned(message(3, ME, forced=True))
@@ -265,7 +265,7 @@ def test_a_worker_with_state_waits_for_a_forced_round_only(rounds: RoundMembersh
         assert waiting.result(PATIENCE_S).id == 3
 
 
-def test_an_interruption_wakes_and_breaks_whatever_waits(rounds: RoundMembership, builder: Builder) -> None:
+def test_an_interruption_wakes_every_wait_and_raises(rounds: RoundMembership, builder: Builder) -> None:
     group = seated(rounds, builder, 1, ME, "worker-1")
     rounds.interrupt("expelled")
     assert group.is_aborted
@@ -278,12 +278,14 @@ def test_an_interruption_wakes_and_breaks_whatever_waits(rounds: RoundMembership
     assert wait(rounds).id == 2
 
 
-def test_an_orphan_does_not_wait_for_ever(rounds: RoundMembership) -> None:
+def test_a_worker_without_a_master_does_not_wait_forever(rounds: RoundMembership) -> None:
     with pytest.raises(RoundBroken, match="dismissed"):
         rounds.wait_for_round(holds_state=True, is_dismissed=lambda: True)
 
 
-def test_newcomers_are_those_of_a_round_whose_donor_this_worker_is(rounds: RoundMembership, builder: Builder) -> None:
+def test_a_worker_serves_newcomers_only_in_rounds_that_name_it_as_donor(
+    rounds: RoundMembership, builder: Builder
+) -> None:
     seated(rounds, builder, 1, ME, "worker-1")
     donors = {"worker-2": ME, "worker-3": "worker-1"}
     planned = message(2, ME, "worker-1", "worker-2", "worker-3", donors=donors)
@@ -291,7 +293,7 @@ def test_newcomers_are_those_of_a_round_whose_donor_this_worker_is(rounds: Round
     assert rounds.list_newcomers(planned) == ["worker-2"]
 
 
-def test_another_donor_ends_the_hand_over_that_runs(rounds: RoundMembership) -> None:
+def test_a_new_donor_ends_a_running_state_transfer(rounds: RoundMembership) -> None:
     rounds.add_planned(message(2, "worker-1", ME, donors={ME: "worker-1"}))
     ended: list[str] = []
     rounds.follow_donor("worker-1:2", lambda: ended.append("ended"))

@@ -52,7 +52,7 @@ def handshake(server: TlsCredentials, client: TlsCredentials) -> tuple[ssl.SSLOb
     return ends
 
 
-def test_a_role_is_accepted_for_enrolment_alone(tmp_path: Path) -> None:
+def test_a_role_certificate_is_accepted_only_for_enrolment(tmp_path: Path) -> None:
     secrets = job_secrets.create_secrets(job(SMALL))
     worker, ps = (identity(secrets, tmp_path / role, role) for role in (Role.WORKER, Role.PS))
 
@@ -71,7 +71,7 @@ def test_another_job_is_not_accepted(tmp_path: Path) -> None:
         handshake(ours, theirs)
 
 
-def test_pods_of_a_role_have_no_other_roles_files_and_the_authoritys_key_is_the_masters() -> None:
+def test_pods_have_only_files_of_their_role_and_only_the_master_has_the_authoritys_key() -> None:
     assert job_secrets.secret_files(job(SMALL), "master") == ["token", "authority.pem", "authority.key"]
     assert job_secrets.secret_files(job(SMALL), "worker") == ["token", "authority.pem", "worker.pem", "ps-keys.json"]
     assert job_secrets.secret_files(job(SMALL), "ps") == ["token", "authority.pem", "ps.pem", "ps-keys.json"]
@@ -107,7 +107,7 @@ def test_the_authority_is_read_from_the_secret_and_nobody_else_is_one() -> None:
     assert set(secrets.certificates) == {Role.WORKER, Role.PS, Role.CLIENT}
 
 
-def test_every_job_has_secrets_of_its_own_and_none_of_them_shows() -> None:
+def test_every_job_has_its_own_secrets_and_none_appears_in_text() -> None:
     first, second = job_secrets.create_secrets(job(SMALL)), job_secrets.create_secrets(job(SMALL))
 
     for name, text in first.to_files().items():
@@ -118,13 +118,13 @@ def test_every_job_has_secrets_of_its_own_and_none_of_them_shows() -> None:
     assert json.loads(first.ps_keys_json)["client_secret"] not in text
 
 
-def test_what_is_shown_has_the_same_files() -> None:
+def test_the_printed_secret_has_the_same_files() -> None:
     assert set(JobSecrets.placeholder("…", tls=True).to_files()) == set(
         job_secrets.create_secrets(job(SMALL)).to_files()
     )
 
 
-def test_a_job_without_tls_has_a_token_alone() -> None:
+def test_a_job_without_tls_has_only_a_token() -> None:
     assert (
         set(job_secrets.create_secrets(job(SMALL, tls=False)).to_files())
         == {"token"}
@@ -132,5 +132,5 @@ def test_a_job_without_tls_has_a_token_alone() -> None:
     )
 
 
-def test_the_longest_name_has_a_certificate_too() -> None:
+def test_a_certificate_can_be_issued_for_the_longest_name() -> None:
     assert job_secrets.create_secrets(job(SMALL | {"name": "a" * 45})).certificates[Role.WORKER]

@@ -54,7 +54,7 @@ def all_of(spec: JobSpec, owner: Owner = MASTER_SET) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_the_objects_are_those_written_down(name: str) -> None:
+def test_the_objects_equal_the_recorded_ones(name: str) -> None:
     path = FOLDER / f"{name}.yaml"
     text = yaml.dump_all(GOLDEN[name](), Dumper=Dumper, sort_keys=False, width=120)
     if os.environ.get(SWITCH):
@@ -129,7 +129,7 @@ def each(document: Any, key: str) -> Iterator[Any]:
 
 
 @given(jobs)
-def test_names_of_any_job_are_labels_and_its_quantities_are_ones(spec: JobSpec) -> None:
+def test_names_and_quantities_of_any_job_are_valid_in_kubernetes(spec: JobSpec) -> None:
     for document in all_of(spec):
         metadata = document["metadata"]
         assert re.fullmatch(LABEL, metadata["name"]), metadata["name"]
@@ -176,7 +176,7 @@ def test_everything_belongs_to_its_owner_and_carries_the_label_of_the_job(settin
         assert [owner["uid"] for owner in metadata["ownerReferences"]] == [ELASTIC_JOB.uid]
 
 
-def test_pods_are_controlled_by_their_owner_and_may_be_moved() -> None:
+def test_pods_are_controlled_by_their_owner_and_may_be_evicted() -> None:
     """A drain without force and autoscalers require that."""
     metadata = manifest.replica_pod(job(SMALL), "ps-0", "ps", DESCRIPTION)["metadata"]
 
@@ -205,7 +205,7 @@ def test_pods_are_found_by_role_and_replica() -> None:
     assert template == {"labels": manifest.object_labels(spec, "master", "master")}
 
 
-def test_a_persons_variables_win_over_settings_but_not_over_who_the_pod_is() -> None:
+def test_environment_variables_of_the_user_win_over_settings_but_not_over_the_pods_identity() -> None:
     spec = job(SMALL, env={"A": "theirs", "ELASTICDL_REPLICA": "other", "ELASTICDL_POD_IP": "1.2.3.4"})
     variables = container(worker(spec, environ={"A": "setting", "B": "setting"}))["env"]
     values = {variable["name"]: variable.get("value") for variable in variables}
@@ -217,7 +217,7 @@ def test_a_persons_variables_win_over_settings_but_not_over_who_the_pod_is() -> 
 # ---- rights
 
 
-def test_secrets_are_in_the_secret_alone() -> None:
+def test_secrets_are_only_in_the_secret() -> None:
     secrets = JobSecrets.placeholder("aaa-", tls=True)
 
     holders = [
@@ -229,7 +229,7 @@ def test_secrets_are_in_the_secret_alone() -> None:
     assert holders == ["Secret"]
 
 
-def test_the_master_may_do_what_it_does_and_read_no_secrets() -> None:
+def test_the_master_has_the_rights_it_needs_and_cannot_read_secrets() -> None:
     role = next(
         document for document in manifest.job_objects(job(SMALL), SECRETS, MASTER_SET) if document["kind"] == "Role"
     )
@@ -254,7 +254,7 @@ def test_only_the_master_gets_a_token_of_the_api() -> None:
     assert pod_spec(worker(spec))["serviceAccountName"] == "digits-worker"
 
 
-def test_an_account_of_the_persons_own_gets_no_rights_from_us() -> None:
+def test_a_service_account_of_the_user_gets_no_rights_from_us() -> None:
     spec = job(SMALL, service_account="theirs")
     kinds = [document["kind"] for document in manifest.job_objects(spec, SECRETS, MASTER_SET)]
 
@@ -263,7 +263,7 @@ def test_an_account_of_the_persons_own_gets_no_rights_from_us() -> None:
     assert not {"Role", "RoleBinding"} & set(kinds)
 
 
-def test_pods_have_no_privileges_and_root_is_an_exception_on_request() -> None:
+def test_pods_have_no_privileges_and_run_as_root_only_on_request() -> None:
     plain, root = worker(job(SMALL)), worker(job(SMALL, is_root=True))
 
     assert (pod_spec(plain)["securityContext"]["runAsNonRoot"], pod_spec(plain)["securityContext"]["runAsUser"]) == (
@@ -279,7 +279,7 @@ def test_pods_have_no_privileges_and_root_is_an_exception_on_request() -> None:
         assert {"/tmp", "/var/lib/elasticdl"} <= places
 
 
-def test_without_a_network_policy_there_is_none() -> None:
+def test_no_network_policy_is_created_if_it_is_turned_off() -> None:
     kinds = [
         document["kind"] for document in manifest.job_objects(job(SMALL, network_policy=False), SECRETS, MASTER_SET)
     ]
@@ -290,7 +290,7 @@ def test_without_a_network_policy_there_is_none() -> None:
 # ---- the master's set
 
 
-def test_the_masters_set_begins_without_a_pod_and_starts_its_master_again() -> None:
+def test_the_masters_stateful_set_starts_without_a_pod_and_restarts_its_master() -> None:
     master = manifest.master_stateful_set(job(SMALL), None)["spec"]
 
     assert (master["replicas"], master["serviceName"]) == (0, "digits-master")
@@ -308,5 +308,5 @@ def test_only_the_master_is_probed() -> None:
     assert not {"readinessProbe", "livenessProbe", "startupProbe"} & set(container(worker(spec)))
 
 
-def test_the_grace_period_is_that_of_the_job_and_a_little_more() -> None:
+def test_the_grace_period_is_slightly_longer_than_that_of_the_job() -> None:
     assert pod_spec(manifest.master_stateful_set(job(ALL), None))["terminationGracePeriodSeconds"] == 18

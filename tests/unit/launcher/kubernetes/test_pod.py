@@ -83,7 +83,7 @@ def test_output_goes_to_the_state_directory_if_the_image_is_read_only(
     assert (spec.output, spec.checkpoint.directory) == (str(mounts.state / "model_output"), str(mounts.state / "kept"))
 
 
-def test_the_next_master_finds_what_the_last_one_left(tmp_path: Path) -> None:
+def test_the_next_master_finds_the_files_of_the_previous_one(tmp_path: Path) -> None:
     mounts = mount(tmp_path)
     first = pod.prepare_job_directory("master", ENV, mounts)
     first.journal.write_text("what was decided")
@@ -125,7 +125,7 @@ def test_a_job_without_tls_has_neither_certificates_nor_keys(tmp_path: Path) -> 
     assert not (directory.root / keys.KEYS_FILE).exists()
 
 
-def test_a_pod_becomes_its_role(tmp_path: Path) -> None:
+def test_a_pod_runs_the_program_of_its_role(tmp_path: Path) -> None:
     directory = JobDirectory(tmp_path)
 
     argv, added = pod.replica_command("worker", ENV, directory)

@@ -36,7 +36,7 @@ PULL = 'Back-off pulling image "registry.local/mnist:1": ErrImagePull: not found
         (of.deleted(of.disrupted(of.running(), *of.TAINTED)), PodRunning("node-2")),
     ],
 )
-def test_a_pod_that_has_not_ended(pod: Document, expected: PodStatus) -> None:
+def test_a_pod_that_has_not_ended_has_no_exit_status(pod: Document, expected: PodStatus) -> None:
     assert read_pod_status(pod, None) == expected
 
 
@@ -55,7 +55,7 @@ def test_a_pod_that_has_not_ended(pod: Document, expected: PodStatus) -> None:
         (of.pod("Failed"), None, None, "", "the pod failed without a reason"),
     ],
 )
-def test_a_pod_that_ended_by_itself(
+def test_a_pod_that_ended_by_itself_has_its_exit_status(
     pod: Document, code: int | None, signal: int | None, cause: str, reason: str
 ) -> None:
     assert read_pod_status(pod, None) == PodExited(code, signal, cause, reason)
@@ -73,9 +73,7 @@ def test_a_pod_that_ended_by_itself(
         (("SomethingNew", "of a later version"), "evicted"),
     ],
 )
-def test_what_a_pod_exits_with_while_it_is_taken_away_is_no_crash(
-    reason: tuple[str, str], cause: str, code: int
-) -> None:
+def test_an_exit_code_during_a_disruption_is_not_a_crash(reason: tuple[str, str], cause: str, code: int) -> None:
     status = read_pod_status(of.deleted(of.disrupted(of.ended(code), *reason)), None)
 
     assert isinstance(status, PodExited)
@@ -83,7 +81,7 @@ def test_what_a_pod_exits_with_while_it_is_taken_away_is_no_crash(
 
 
 @pytest.mark.parametrize("code", [0, 1, 137, 143])
-def test_what_a_pod_exits_with_while_it_is_deleted_is_no_crash(code: int) -> None:
+def test_an_exit_code_during_a_deletion_is_not_a_crash(code: int) -> None:
     status = read_pod_status(of.deleted(of.ended(code)), None)
 
     assert isinstance(status, PodExited)
@@ -96,7 +94,7 @@ def test_a_pod_that_crashed_before_it_was_deleted_crashed() -> None:
     assert read_pod_status(pod, None) == PodExited(1, None, "crashed", "exited with code 1")
 
 
-def test_a_disruption_that_did_not_come_about_excuses_nothing() -> None:
+def test_a_disruption_that_did_not_happen_excuses_no_crash() -> None:
     pod = of.condition(of.ended(1), "DisruptionTarget", "False", *of.PREEMPTED)
 
     assert read_pod_status(pod, None) == PodExited(1, None, "crashed", "exited with code 1")
@@ -112,7 +110,7 @@ def test_a_disruption_that_did_not_come_about_excuses_nothing() -> None:
         ("NodeLost", "Node node-2 which was running pod is unresponsive", "node-lost"),
     ],
 )
-def test_a_pod_that_the_node_gave_up(reason: str, message: str, cause: str) -> None:
+def test_a_pod_that_its_node_gave_up_was_lost(reason: str, message: str, cause: str) -> None:
     pod = of.pod("Failed", status={"phase": "Failed", "reason": reason, "message": message})
 
     assert read_pod_status(pod, None) == PodExited(None, None, cause, f"{reason}: {message}")
@@ -147,7 +145,7 @@ def test_a_pod_that_a_lost_node_never_started_has_ended_once_it_is_deleted() -> 
         (of.deleted(of.ended(143)), PodExited(None, 15, "deleted", "the pod was deleted")),
     ],
 )
-def test_a_pod_that_is_gone_ended_as_it_was_last_seen(last: Document | None, expected: PodStatus) -> None:
+def test_a_deleted_pod_ended_as_last_observed(last: Document | None, expected: PodStatus) -> None:
     assert read_pod_status(None, last) == expected
 
 

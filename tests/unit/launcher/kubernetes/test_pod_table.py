@@ -34,7 +34,7 @@ def kinds(reports: Sequence[Report]) -> list[type]:
 
 
 @given(st.lists(st.sampled_from(STATES), max_size=12))
-def test_a_replica_never_goes_back_to_an_earlier_status_however_old_the_news(pods: list[Document]) -> None:
+def test_a_replica_never_returns_to_an_earlier_status_after_stale_events(pods: list[Document]) -> None:
     table = PodTable("owner")
 
     reported = [kind for pod in pods for kind in kinds(table.apply_change(None, ours(pod), LATER))]
@@ -53,7 +53,7 @@ def test_neither_the_master_nor_pods_of_another_owner_are_replicas() -> None:
     assert table.replicas_report() == ReplicasReport((), ())
 
 
-def test_a_replica_without_a_pod_waits_but_is_not_listed_as_running() -> None:
+def test_a_replica_without_a_pod_is_pending_and_not_listed_as_running() -> None:
     table = PodTable("owner")
 
     assert table.mark_waiting("worker-0", "a quota") == [DelayedReport("worker-0", "a quota", is_trouble=True)]

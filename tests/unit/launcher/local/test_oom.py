@@ -43,7 +43,7 @@ def in_root_of_v2(paths: KernelPaths, kills: int) -> Path:
 
 
 @pytest.mark.parametrize("write_counter", [in_v2, in_v1, in_root_of_v2])
-def test_a_kill_that_the_cgroup_counted_since_explains_one_end(paths: KernelPaths, write_counter: object) -> None:
+def test_an_oom_kill_counted_by_the_cgroup_explains_one_exit(paths: KernelPaths, write_counter: object) -> None:
     assert callable(write_counter)
     counter = write_counter(paths, 3)
     assert find_kill_counter(7, paths) == counter
@@ -56,7 +56,7 @@ def test_a_kill_that_the_cgroup_counted_since_explains_one_end(paths: KernelPath
     assert not detector.was_killed(7), "one kill, one end"
 
 
-def test_a_process_that_moved_to_a_new_cgroup_is_looked_for_there(paths: KernelPaths) -> None:
+def test_a_process_that_moved_to_a_new_cgroup_is_checked_there(paths: KernelPaths) -> None:
     in_v2(paths, 3)
     detector = OomDetector(paths)
     detector.watch(7)
@@ -65,7 +65,7 @@ def test_a_process_that_moved_to_a_new_cgroup_is_looked_for_there(paths: KernelP
     assert detector.was_killed(7)
 
 
-def test_where_nothing_can_be_read_nobody_is_accused(paths: KernelPaths) -> None:
+def test_without_readable_counters_no_oom_kill_is_reported(paths: KernelPaths) -> None:
     detector = OomDetector(paths)
     detector.watch(7)
     assert not detector.was_killed(7)
@@ -105,7 +105,7 @@ def test_a_new_detector_opens_nothing(paths: KernelPaths) -> None:
     assert os.listdir("/proc/self/fd") == descriptors
 
 
-def test_this_machine_answers_for_this_process() -> None:
+def test_the_detector_works_for_this_process_on_this_machine() -> None:
     with OomDetector() as detector:
         detector.watch(os.getpid())
         assert not detector.was_killed(os.getpid())

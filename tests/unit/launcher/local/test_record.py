@@ -30,7 +30,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert LauncherRecord.load(tmp_path / "launcher.json") == record
 
 
-def test_where_no_launcher_ever_ran_there_is_no_record(tmp_path: Path) -> None:
+def test_without_a_launcher_there_is_no_record(tmp_path: Path) -> None:
     assert LauncherRecord.load(tmp_path / "launcher.json") is None
 
 
@@ -39,18 +39,18 @@ def test_a_process_is_known_by_its_start_time() -> None:
     assert start_ticks(os.getpid()) != start_ticks(1)
 
 
-def test_a_pid_that_nobody_has_has_no_start_time() -> None:
+def test_an_unused_pid_has_no_start_time() -> None:
     assert start_ticks(2**22 + 1) is None
 
 
-def test_who_a_process_is_is_not_inherited() -> None:
+def test_the_identity_of_a_process_is_not_inherited() -> None:
     environ = {"PATH": "/bin", "ELASTICDL_WORKER": "worker-9", "RANK": "0", "MY_OWN": "kept"}
 
     assert inherited_environ(environ) == {"PATH": "/bin", "MY_OWN": "kept"}
 
 
 @given(st.data())
-def test_commands_arrive_whole_however_the_stream_is_split(data: st.DataObject) -> None:
+def test_commands_arrive_complete_however_the_stream_is_split(data: st.DataObject) -> None:
     commands = [LaunchCommand(f"worker-{number}", "worker", ("a\n", "é"), {"X": "1"}) for number in range(3)]
     stream = b"".join(wire.encode_line(wire.command_document(command)) for command in commands)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=5)))

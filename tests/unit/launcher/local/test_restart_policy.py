@@ -23,7 +23,7 @@ def test_a_master_killed_while_serving_always_comes_back() -> None:
     assert decisions == {Restart()}
 
 
-def test_a_master_that_never_serves_is_given_up_after_the_limit() -> None:
+def test_a_master_that_never_serves_is_abandoned_after_the_limit() -> None:
     policy = RestartPolicy(limit=3, window_s=60)
 
     decisions = [policy.decide(death(now, code=1), served=False) for now in range(3)]
@@ -32,7 +32,7 @@ def test_a_master_that_never_serves_is_given_up_after_the_limit() -> None:
     assert decisions[2] == GiveUp("the master ended 3 times within 60 s, last: exited with code 1", 1)
 
 
-def test_a_master_that_serves_and_crashes_each_time_is_given_up_too() -> None:
+def test_a_master_that_serves_and_always_crashes_is_abandoned_too() -> None:
     policy = RestartPolicy(limit=2)
 
     assert policy.decide(death(0, code=1), served=True) == Restart()
@@ -61,7 +61,7 @@ def test_deaths_before_the_clock_went_back_are_forgotten() -> None:
     assert policy.decide(death(5, code=1), served=False) == Restart()
 
 
-def test_a_wrong_job_is_not_tried_again() -> None:
+def test_a_master_with_a_wrong_job_is_not_restarted() -> None:
     decision = RestartPolicy(limit=9).decide(death(0, code=2), served=False)
 
     assert decision == GiveUp("the master refused the job", 2)
@@ -79,7 +79,7 @@ def test_the_description_says_how_a_process_ended(exited: ExitedProcess, descrip
     assert exited.description == description
 
 
-def test_a_master_that_refuses_its_journal_is_given_up_at_once() -> None:
+def test_a_master_that_refuses_its_journal_is_abandoned_at_once() -> None:
     decision = RestartPolicy().decide(
         death(0, code=JournalDamaged(12, "a record has a wrong checksum").exit_code), served=True
     )

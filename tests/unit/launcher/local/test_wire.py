@@ -28,7 +28,7 @@ DOCUMENTS = st.lists(st.dictionaries(st.text(), st.integers() | st.text()), max_
 
 
 @given(DOCUMENTS, st.integers(1, 9))
-def test_documents_arrive_whole_in_whatever_pieces(documents: list[dict[str, object]], piece: int) -> None:
+def test_documents_arrive_complete_however_they_are_split(documents: list[dict[str, object]], piece: int) -> None:
     sent, lines = b"".join(map(encode_line, documents)), JsonLineDecoder()
 
     arrived = [document for start in range(0, len(sent), piece) for document in lines.feed(sent[start : start + piece])]
@@ -42,7 +42,7 @@ def test_a_line_without_a_document_is_garbled(line: bytes) -> None:
         JsonLineDecoder().feed(line)
 
 
-def test_a_line_without_an_end_is_garbled_and_not_kept_for_ever() -> None:
+def test_a_line_without_an_end_is_garbled_and_not_stored_forever() -> None:
     lines = JsonLineDecoder(max_bytes=100)
     lines.feed(b"x" * 100)
 

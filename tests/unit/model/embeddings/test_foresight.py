@@ -33,7 +33,7 @@ FEATURES = {"user": torch.tensor([1, 2, 3, 4]), "many": (TABLE, torch.zeros(4, 2
         (torch.tensor([1, 2, 3, 4]), None),
     ],
 )
-def test_ids_are_found_where_they_are_the_features_themselves(ids: Tensor, expected: IdOrigin | None) -> None:
+def test_ids_are_located_in_the_features(ids: Tensor, expected: IdOrigin | None) -> None:
     origin = locate_ids(ids, FEATURES)
 
     assert origin == expected
@@ -53,7 +53,7 @@ class Model(nn.Module):
         return self.user(ids[:, 0]) + self.item(ids[:, 1]) + self.item(ids[:, 2]) + self.user(ids[:, 0] // 2)
 
 
-def test_what_layers_take_in_one_batch_is_known_of_the_next() -> None:
+def test_ids_of_the_next_batch_are_predicted_from_the_current_one() -> None:
     model = Model()
     foresight = TorchIdLookahead([model.user, model.item])
     features = [{"ids": torch.arange(6).reshape(2, 3) + start} for start in (0, 10, 20)]
@@ -69,7 +69,7 @@ def test_what_layers_take_in_one_batch_is_known_of_the_next() -> None:
     assert predicted == {"user": [[20, 23]], "item": [[21, 24], [22, 25]]}
 
 
-def test_features_of_another_shape_foretell_nothing() -> None:
+def test_features_of_a_different_shape_predict_nothing() -> None:
     model = Model()
     foresight = TorchIdLookahead([model.user, model.item])
     first = {"ids": torch.zeros(2, 3, dtype=torch.int64)}

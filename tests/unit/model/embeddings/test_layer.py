@@ -45,7 +45,7 @@ def close(left: Tensor, right: Tensor) -> bool:
 
 
 @pytest.mark.parametrize(("rule", "kind"), [("sgd", torch.optim.SGD), ("adagrad", torch.optim.Adagrad)])
-def test_training_is_that_of_a_plain_embedding(rule: str, kind: Any) -> None:
+def test_a_layer_trains_like_a_plain_embedding(rule: str, kind: Any) -> None:
     torch.manual_seed(0)
     plain = nn.Embedding(ROWS, COLUMNS)
     layer = Embedding(COLUMNS)
@@ -67,7 +67,7 @@ def test_training_is_that_of_a_plain_embedding(rule: str, kind: Any) -> None:
 
 @pytest.mark.parametrize("mode", ["sum", "mean"])
 @pytest.mark.parametrize("padding", [None, 3])
-def test_bags_are_those_of_a_plain_bag(mode: Any, padding: int | None) -> None:
+def test_bags_equal_those_of_a_plain_embedding_bag(mode: Any, padding: int | None) -> None:
     torch.manual_seed(0)
     plain = nn.EmbeddingBag(ROWS, COLUMNS, mode=mode, padding_idx=padding)
     layer = EmbeddingBag(COLUMNS, combiner=mode, padding_idx=padding)
@@ -111,7 +111,7 @@ def test_weighted_bags_are_divided_by_their_weights(combiner: Any) -> None:
     assert close(bags[0], (2 * weight[1] + 3 * weight[2]) / divisor)
 
 
-def test_padding_is_zeros_and_is_not_trained() -> None:
+def test_padding_is_zero_and_not_trained() -> None:
     layer = Embedding(COLUMNS, padding_idx=0)
     lookups = attached(layer, torch.ones(2, COLUMNS))
     lookups.begin_batch()
@@ -125,7 +125,7 @@ def test_padding_is_zeros_and_is_not_trained() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
-def test_any_integer_is_an_id(dtype: torch.dtype) -> None:
+def test_any_integer_dtype_is_an_id(dtype: torch.dtype) -> None:
     ids = torch.tensor([-(2**31), -1, 2**31 - 1], dtype=dtype)
 
     assert Embedding(COLUMNS)(ids).shape == (3, COLUMNS)
@@ -141,7 +141,7 @@ def test_ids_of_another_type_are_refused_by_the_name_of_the_layer(dtype: torch.d
         layer(torch.zeros(2, 2, dtype=dtype))
 
 
-def test_ids_outside_of_a_table_of_known_size_are_refused() -> None:
+def test_ids_beyond_a_table_of_known_size_are_refused() -> None:
     layer = Embedding(COLUMNS, name="words", input_dim=5)
 
     with pytest.raises(ModelError, match=r"Embedding words: expected ids from 0 to 4. Received: ids from -1 to 5"):
@@ -158,12 +158,12 @@ def test_ids_outside_of_a_table_of_known_size_are_refused() -> None:
         ({"optimizer": Optimizer(rule="sgd", learning_rate=0.1)}, "learning rate of the model's optimizer"),
     ],
 )
-def test_what_a_ps_cannot_do_is_refused(options: dict[str, Any], message: str) -> None:
+def test_options_that_a_ps_does_not_support_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ModelError, match=message):
         Embedding(COLUMNS, **options)
 
 
-def test_rows_are_no_parameters_and_training_them_outside_of_a_job_is_refused() -> None:
+def test_rows_are_not_parameters_and_cannot_be_trained_outside_of_a_job() -> None:
     layer = Embedding(COLUMNS, name="words")
 
     assert list(layer.parameters()) == [] and layer.state_dict() == {}
@@ -171,7 +171,7 @@ def test_rows_are_no_parameters_and_training_them_outside_of_a_job_is_refused() 
         layer(torch.tensor([1])).sum().backward()
 
 
-def test_a_layer_with_its_rows_in_it_needs_nobody_and_can_be_exported() -> None:
+def test_a_layer_with_loaded_rows_needs_no_ps_and_can_be_exported() -> None:
     layer = EmbeddingBag(COLUMNS, combiner="mean", padding_idx=0)
     layer.store_rows(np.array([7, -3]), np.array([[1.0] * COLUMNS, [2.0] * COLUMNS], np.float32))
     ids = torch.tensor([[7, -3, 0], [5, 0, 0], [7, 7, 0]])

@@ -54,7 +54,7 @@ def test_a_layer_in_two_places_moves_from_both_and_comes_back_to_both() -> None:
     assert torch.equal(model.large.weight, large.weight)
 
 
-def test_a_moved_weight_is_no_longer_the_optimizers() -> None:
+def test_a_moved_weight_is_removed_from_the_optimizer() -> None:
     model = Model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     moved, _ = moving.move_embeddings(model, "all", 0)
@@ -96,7 +96,7 @@ def test_a_layer_that_a_ps_could_not_replace_stays_and_a_note_says_why(model: nn
     assert note.startswith("words stays in the workers: ") and why in note
 
 
-def test_the_weight_of_a_moved_layer_cannot_be_used_behind_its_back() -> None:
+def test_the_weight_of_a_moved_layer_cannot_be_used_directly() -> None:
     model = Model()
     moving.move_embeddings(model, "all", 0)
 

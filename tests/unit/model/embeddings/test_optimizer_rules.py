@@ -50,6 +50,6 @@ def test_an_optimizer_becomes_the_rule_of_the_same_name(kind: Any, options: Any,
         (optim.AdamW, {"amsgrad": True}, "without amsgrad"),
     ],
 )
-def test_what_no_rule_does_is_refused_by_name(kind: Any, options: Any, message: str) -> None:
+def test_an_optimizer_without_a_rule_is_refused_by_name(kind: Any, options: Any, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         optimizer_rules.table_optimizer(build(kind, **options))

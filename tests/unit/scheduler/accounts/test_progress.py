@@ -28,7 +28,7 @@ def test_speeds_become_samples_of_the_kind_of_device() -> None:
     "wrong",
     [{"step_s": math.nan}, {"step_s": math.inf}, {"compute_s": 0.0}, {"compute_s": -1.0}, {"workers": 0}],
 )
-def test_what_is_no_time_is_left_out(wrong: dict[str, float]) -> None:
+def test_invalid_times_are_ignored(wrong: dict[str, float]) -> None:
     assert progress.parse_speed_samples(pb.JobStatus(speeds=[speed(**wrong)])) == ()
 
 
@@ -64,6 +64,6 @@ def test_a_batch_of_a_plan_becomes_a_number_of_global_batches(batch: BatchConfig
     assert progress.compute_batch_scale(batch, workers, global_batch=128, max_scale=16) == expected
 
 
-def test_a_job_whose_batch_stays_as_it_is_or_is_not_known_has_one() -> None:
+def test_a_job_with_a_fixed_or_unknown_batch_has_one_global_batch() -> None:
     assert progress.compute_batch_scale(BatchConfig(512), 4, global_batch=128, max_scale=1) == 1
     assert progress.compute_batch_scale(BatchConfig(512), 4, global_batch=0, max_scale=0) == 1

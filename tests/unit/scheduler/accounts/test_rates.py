@@ -32,7 +32,7 @@ def fit(plan: dict[str, Any] | None = None, **progress_fields: Any) -> LogicalBa
     return rates_fitted
 
 
-def test_a_status_is_taken_note_of() -> None:
+def test_a_status_is_parsed_into_progress() -> None:
     status = pb.JobStatus(
         step=30, total_steps=100, progress=20.0, global_batch=64, batch_scale=2, max_batch_scale=8,
         gradient_square=1.0, gradient_variance=3.0,
@@ -45,7 +45,7 @@ def test_a_status_is_taken_note_of() -> None:
     assert (rates_fitted.global_batch, rates_fitted.batch_scale, rates_fitted.max_batch_scale) == (64, 2, 8)
 
 
-def test_a_batch_that_waits_for_its_update_counts_as_there() -> None:
+def test_a_requested_batch_scale_counts_as_current() -> None:
     scheduler = pb.BatchScale(step=10, scale=2)
 
     assert progress.parse_progress(pb.JobStatus(batch_scale=2, batch_scales=[scheduler])).batch_scale == 2
@@ -53,7 +53,7 @@ def test_a_batch_that_waits_for_its_update_counts_as_there() -> None:
     assert progress.parse_progress(pb.JobStatus(batch_scale=2, batch_scales=waits)).batch_scale == 4
 
 
-def test_work_that_is_left_ends_with_the_steps_of_a_job() -> None:
+def test_the_remaining_work_ends_with_the_steps_of_a_job() -> None:
     assert JobProgress(step=30).work_left is None
     assert JobProgress(step=30, total_steps=100, noise=GradientNoise(1.0, 3.0), batch_scale=1).work_left == 70.0
     # Two batches an update are worth 4 / (3 / 2 + 1) = 1.6 steps.
@@ -73,7 +73,7 @@ def test_an_adaptive_job_has_the_choice_of_batches_once_its_noise_is_known() -> 
 
 
 @pytest.mark.parametrize("plan", [{"lr_scaling": "none"}, {"lr_scaling": "sqrt", "batch_schedule": {"10": 2}}, {}])
-def test_a_job_whose_batch_is_its_users_has_the_one_it_trains_with(plan: dict[str, Any]) -> None:
+def test_a_job_whose_user_fixed_the_batch_has_only_that_batch(plan: dict[str, Any]) -> None:
     rates_fitted = fit(plan, batch_scale=2)
 
     assert rates_fitted is not None and rates_fitted.scales == (2,)
@@ -81,7 +81,7 @@ def test_a_job_whose_batch_is_its_users_has_the_one_it_trains_with(plan: dict[st
 
 
 @pytest.mark.parametrize("nothing", [{"speeds": ()}, {"global_batch": 0}])
-def test_nothing_is_known_of_a_job_that_was_not_measured(nothing: dict[str, Any]) -> None:
+def test_a_job_without_measurements_has_no_rates(nothing: dict[str, Any]) -> None:
     assert fit(**nothing) is None
 
 
@@ -109,7 +109,7 @@ def without_scipy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("without_scipy")
-def test_without_scipy_nothing_is_fitted_and_that_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_scipy_nothing_is_fitted_and_one_warning_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert fit() is None and fit() is None
 
     (batch,) = caplog.messages
@@ -146,7 +146,7 @@ def test_a_batch_that_could_not_be_requested_is_due_again() -> None:
     assert scheduler.step([status_reported("a", 3.4, 2, **KNOWN)], 3.5) == [ResizeJob("a", 2, batch_scale=3)]
 
 
-def test_fewer_workers_and_another_batch_are_requested_together() -> None:
+def test_fewer_workers_and_a_new_batch_are_requested_together() -> None:
     scheduler = running()
 
     urgent = submitted("high", max_workers=1, submitted_at=1.5, priority=1)
@@ -159,7 +159,7 @@ def test_a_job_that_does_not_train_yet_or_may_not_be_scaled_is_not_asked() -> No
     assert running(max_batch_scale=1).step([], 2.0) == []
 
 
-def test_what_a_found_job_has_done_is_counted_in_steps_until_its_master_speaks() -> None:
+def test_progress_of_a_restored_job_is_counted_in_steps_until_its_master_reports() -> None:
     scheduler = turns()
     scheduler.step(
         [

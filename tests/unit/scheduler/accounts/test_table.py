@@ -24,7 +24,7 @@ from elasticdl.scheduler.snapshot import GradientNoise, SpeedSample
 from tests.unit.scheduler.local.jobs import allocated_workers, status_reported, submission, submitted, turns
 
 
-def test_a_job_starts_at_once_with_what_is_free() -> None:
+def test_a_job_starts_at_once_on_free_devices() -> None:
     scheduler = turns(devices=3)
 
     assert scheduler.step([submitted("a")], 1.0) == [StartJob("a", 3, resumes=False)]
@@ -45,7 +45,7 @@ def test_a_job_has_its_devices_when_the_previous_job_has_released_them() -> None
     assert scheduler.report(2.5).jobs["high"].account.launched_at == 2.4
 
 
-def test_a_second_job_starts_with_what_the_first_left_and_grows_when_it_ends() -> None:
+def test_a_second_job_starts_on_the_remaining_devices_and_grows_when_the_first_ends() -> None:
     scheduler = turns(devices=3)
     scheduler.step([submitted("a", max_workers=2)], 1.0)
 
@@ -87,7 +87,7 @@ def test_a_job_without_devices_is_suspended_and_continues_later() -> None:
     ]
 
 
-def test_what_was_seen_before_we_acted_counts_no_more() -> None:
+def test_observations_from_before_an_action_are_ignored() -> None:
     scheduler = turns(devices=2)
     scheduler.step([submitted("a")], 1.0)
     scheduler.step([ActionSucceeded("a", 1.1), status_reported("a", 1.2, 2)], 1.3)
@@ -104,7 +104,7 @@ def test_a_users_scaling_is_reverted() -> None:
     assert scheduler.step([status_reported("a", 2.0, desired=1)], 2.1) == [ResizeJob("a", 2)]
 
 
-def test_an_action_that_failed_is_due_again_after_a_moment() -> None:
+def test_a_failed_action_is_retried_after_a_delay() -> None:
     scheduler = turns(devices=4)
     scheduler.step([submitted("a", max_workers=2)], 1.0)
     scheduler.step([ActionSucceeded("a", 1.1), submitted("b", submitted_at=1.2)], 1.3)
@@ -115,7 +115,7 @@ def test_an_action_that_failed_is_due_again_after_a_moment() -> None:
     assert scheduler.step([status_reported("b", 2.3, 2)], 2.2 + RETRY_S + 0.1) == [ResizeJob("b", 4)]
 
 
-def test_a_stop_that_we_did_not_ask_for_is_the_end() -> None:
+def test_a_stop_not_requested_by_the_scheduler_ends_the_job() -> None:
     scheduler = turns()
     scheduler.step([submitted("a")], 1.0)
 
@@ -166,7 +166,7 @@ def test_workers_with_many_threads_take_many_devices() -> None:
     assert scheduler.step([submitted("a", devices=2)], 1.0) == [StartJob("a", 2, resumes=False)]
 
 
-def test_a_job_that_has_run_is_not_ended_for_want_of_room() -> None:
+def test_a_job_that_has_run_is_not_ended_if_it_no_longer_fits() -> None:
     scheduler = turns(devices=2)
 
     actions = scheduler.step(
@@ -177,7 +177,7 @@ def test_a_job_that_has_run_is_not_ended_for_want_of_room() -> None:
     assert "can never run here" in scheduler.report(1.0).jobs["a"].reason
 
 
-def test_a_job_whose_processes_are_gone_goes_on_from_its_checkpoint() -> None:
+def test_a_job_whose_processes_are_gone_continues_from_its_checkpoint() -> None:
     scheduler = turns(devices=2)
     scheduler.step([submitted("a")], 1.0)
 
@@ -194,7 +194,7 @@ def test_a_job_whose_processes_are_gone_again_and_again_has_failed() -> None:
     assert isinstance(actions[0], CloseJob) and actions[0].phase == "failed"
 
 
-def test_losses_with_progress_between_them_are_forgiven() -> None:
+def test_losses_with_progress_between_them_do_not_accumulate() -> None:
     scheduler = turns(devices=2)
     scheduler.step([submitted("a")], 1.0)
     for round_ in range(1, 2 * MAX_LOSSES):
@@ -204,7 +204,7 @@ def test_losses_with_progress_between_them_are_forgiven() -> None:
         ]
 
 
-def test_a_scheduler_that_comes_back_leaves_a_running_job_as_it_is() -> None:
+def test_a_restarted_scheduler_leaves_a_running_job_unchanged() -> None:
     scheduler = turns(devices=4)
     account = JobAccount(started_at=0.0, attained_s=30.0, launches=1, max_workers=3)
     recovered = JobRecovered(submission("a", max_workers=3), ScheduledJobState.RUNNING, {LOCAL_NODE: 3}, account)
@@ -214,7 +214,7 @@ def test_a_scheduler_that_comes_back_leaves_a_running_job_as_it_is() -> None:
     assert scheduler.job_table.snapshot(12.0).jobs[0].attained_s == pytest.approx(30.0 + 2 * 3)
 
 
-def test_a_suspension_that_was_cut_short_is_carried_on_by_the_next_scheduler() -> None:
+def test_an_interrupted_suspension_is_completed_by_the_next_scheduler() -> None:
     scheduler = turns(devices=1)
     low = JobRecovered(
         submission("low"), ScheduledJobState.SUSPENDING, {}, JobAccount(started_at=0.0, launches=1, max_workers=1)
@@ -233,7 +233,7 @@ def test_a_suspension_that_was_cut_short_is_carried_on_by_the_next_scheduler() -
     ]
 
 
-def test_accounts_tell_what_a_job_has_had() -> None:
+def test_accounts_record_the_time_and_devices_of_a_job() -> None:
     scheduler = turns(devices=4)
     scheduler.step([submitted("a")], 10.0)
     scheduler.step([ActionSucceeded("a", 10.1), submitted("b", submitted_at=20.0, priority=1, max_workers=3)], 20.0)
@@ -244,7 +244,7 @@ def test_accounts_tell_what_a_job_has_had() -> None:
     assert (job.attained_s, job.executed_s) == (pytest.approx(4 * 10 + 1 * 5), pytest.approx(15))
 
 
-def test_a_job_status_has_the_reason_and_the_wait() -> None:
+def test_a_job_status_has_the_reason_and_the_wait_time() -> None:
     scheduler = turns(devices=2)
     scheduler.step([submitted("a"), submitted("b", submitted_at=1.0), submitted("c", submitted_at=2.0)], 1.0)
     scheduler.step(
@@ -264,7 +264,7 @@ def test_a_job_status_has_the_reason_and_the_wait() -> None:
     assert waiting.expected_wait_s == 30.0
 
 
-def test_what_was_measured_outlives_a_suspension() -> None:
+def test_measurements_survive_a_suspension() -> None:
     scheduler = turns(devices=2)
     estimate, two = SpeedSample(1, 1, 8, 0.5, 0.4), SpeedSample(1, 2, 4, 0.3, 0.2)
     scheduler.step([submitted("a")], 1.0)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from elasticdl.scheduler.accounts.table import RunningJob, WaitingJob, estimate_waits
 
 
-def test_those_ahead_take_what_becomes_free_first() -> None:
+def test_jobs_ahead_take_freed_devices_first() -> None:
     running = [RunningJob("a", 2, 60.0), RunningJob("b", 2, 30.0)]
 
     assert estimate_waits(0, running, [WaitingJob("c", 2), WaitingJob("d", 1)]) == {"c": 30.0, "d": 60.0}
@@ -13,7 +13,7 @@ def test_the_wait_is_unknown_when_a_job_in_the_way_does_not_know_its_end() -> No
     assert estimate_waits(1, [RunningJob("a", 2, None)], [WaitingJob("c", 2)]) == {"c": None}
 
 
-def test_what_is_free_already_is_no_wait() -> None:
+def test_free_devices_mean_no_wait() -> None:
     assert estimate_waits(2, [], [WaitingJob("c", 2)]) == {"c": 0.0}
 
 

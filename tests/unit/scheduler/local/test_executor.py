@@ -83,7 +83,7 @@ def test_a_job_is_started_with_the_workers_of_the_plan_and_the_environment_of_it
 
 
 @pytest.mark.parametrize("knows", [True, False])
-def test_a_job_that_left_something_goes_on_from_there(queue: SubmissionQueue, started: Started, knows: bool) -> None:
+def test_a_job_with_earlier_results_is_resumed(queue: SubmissionQueue, started: Started, knows: bool) -> None:
     directory = queue.job_directory("a")
     directory.create(SPEC)
     directory.result.write_text(json.dumps({"phase": "stopped"}))
@@ -95,7 +95,7 @@ def test_a_job_that_left_something_goes_on_from_there(queue: SubmissionQueue, st
     assert (directory.root / "previous-1" / "result.json").exists()
 
 
-def test_a_job_whose_directory_was_moved_away_half_is_made_again(queue: SubmissionQueue, started: Started) -> None:
+def test_a_job_whose_directory_is_incomplete_is_created_again(queue: SubmissionQueue, started: Started) -> None:
     directory = queue.job_directory("a")
     directory.create(SPEC)
     directory.spec.unlink()
@@ -103,7 +103,7 @@ def test_a_job_whose_directory_was_moved_away_half_is_made_again(queue: Submissi
     assert kinds(carried_out(queue, StartJob("a", 1, resumes=False), 1)) == [ActionSucceeded]
 
 
-def test_a_start_that_fails_is_a_loss(queue: SubmissionQueue) -> None:
+def test_a_failed_start_counts_as_a_loss(queue: SubmissionQueue) -> None:
     (queue.home / "jobs").write_text("in the way")
 
     lost, failed = carried_out(queue, StartJob("a", 1, resumes=False), 2)
@@ -112,14 +112,14 @@ def test_a_start_that_fails_is_a_loss(queue: SubmissionQueue) -> None:
     assert isinstance(failed, ActionFailed)
 
 
-def test_a_description_that_is_no_longer_one_is_a_loss_too(queue: SubmissionQueue) -> None:
+def test_an_invalid_description_counts_as_a_loss_too(queue: SubmissionQueue) -> None:
     queue.submit(JobSubmission("a", 1.0, 1, 4, 2, spec={"name": "no name!"}))
 
     assert kinds(carried_out(queue, StartJob("a", 1, resumes=False), 2)) == [JobLost, ActionFailed]
 
 
 @pytest.mark.parametrize("action", [ResizeJob("a", 2), SuspendJob("a", "others")])
-def test_what_a_master_does_not_hear_has_failed(queue: SubmissionQueue, action: JobAction) -> None:
+def test_an_action_that_does_not_reach_the_master_has_failed(queue: SubmissionQueue, action: JobAction) -> None:
     queue.job_directory("a").create(SPEC)
 
     assert kinds(carried_out(queue, action, 1)) == [ActionFailed]
@@ -150,7 +150,7 @@ def test_a_job_without_processes_has_ended_if_it_left_a_result(queue: Submission
     assert followed(directory) == JobExited("a", "succeeded")
 
 
-def test_a_job_whose_launcher_never_came_is_lost(queue: SubmissionQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_whose_launcher_never_started_is_lost(queue: SubmissionQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor, "LAUNCH_TIMEOUT_S", 0.1)
     queue.job_directory("a").create(SPEC)
 

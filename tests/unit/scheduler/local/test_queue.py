@@ -28,7 +28,7 @@ def queue(tmp_path: Path) -> SubmissionQueue:
     return SubmissionQueue(tmp_path)
 
 
-def test_a_submission_comes_back_as_it_was(queue: SubmissionQueue) -> None:
+def test_a_submission_is_read_as_it_was_written(queue: SubmissionQueue) -> None:
     put = JobSubmission.from_spec(SPEC, 5.0, {"PATH": "/bin"}, priority=3, queue="team")
 
     queue.submit(put)
@@ -39,7 +39,7 @@ def test_a_submission_comes_back_as_it_was(queue: SubmissionQueue) -> None:
     assert os.stat(queue.root / "queue" / "a.json").st_mode & 0o077 == 0, "its owner's environment is in it"
 
 
-def test_a_job_is_launched_with_other_workers_and_the_same_plan() -> None:
+def test_a_job_is_launched_with_the_allocated_workers_and_its_own_plan() -> None:
     put = JobSubmission.from_spec(SPEC, 5.0, {}, priority=0, queue="")
 
     launched = put.to_launch_spec(4, resumes=True)
@@ -68,7 +68,7 @@ def test_removing_a_job_removes_its_request_to_stop(queue: SubmissionQueue) -> N
     assert (queue.job_names(), queue.stop_requests()) == ([], set())
 
 
-def test_only_one_serves_a_queue(queue: SubmissionQueue) -> None:
+def test_only_one_scheduler_serves_a_queue(queue: SubmissionQueue) -> None:
     assert not queue.is_served()
     with queue.acquire_lock() as is_ours:
         assert is_ours
@@ -78,7 +78,7 @@ def test_only_one_serves_a_queue(queue: SubmissionQueue) -> None:
     assert not queue.is_served()
 
 
-def test_a_report_comes_back_as_it_was(queue: SubmissionQueue) -> None:
+def test_a_report_is_read_as_it_was_written(queue: SubmissionQueue) -> None:
     standing = ScheduledJobStatus(
         ScheduledJobState.SUSPENDING,
         {},
@@ -102,14 +102,14 @@ def test_a_report_comes_back_as_it_was(queue: SubmissionQueue) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"jobs": {}}', '{"jobs": {"a": {"state": "dreaming"}}}'])
-def test_an_unknown_report_is_none(queue: SubmissionQueue, text: str) -> None:
+def test_an_unreadable_report_is_none(queue: SubmissionQueue, text: str) -> None:
     queue.root.mkdir(parents=True)
     queue.report_path.write_text(text)
 
     assert queue.load_report() is None
 
 
-def test_a_report_counts_what_is_used() -> None:
+def test_a_report_counts_used_devices() -> None:
     running = ScheduledJobStatus(ScheduledJobState.RUNNING, {"here": 3}, 4, "all", devices=2)
 
     assert SchedulerReport(10.0, "goodput", {"here": 8, "there": 8}, "", {"a": running}).used_devices == 6
@@ -130,7 +130,7 @@ def write(queue: SubmissionQueue, name: str, state: ScheduledJobState, launches:
         directory.result.write_text(json.dumps({"phase": phase}))
 
 
-def test_the_next_scheduler_finds_every_job_as_it_was(queue: SubmissionQueue) -> None:
+def test_the_next_scheduler_restores_every_job(queue: SubmissionQueue) -> None:
     write(queue, "running", ScheduledJobState.RUNNING, 1)
     write(queue, "suspended", ScheduledJobState.WAITING, 1, "stopped")
     write(queue, "stopping", ScheduledJobState.SUSPENDING, 1, "stopped")
@@ -149,7 +149,7 @@ def test_the_next_scheduler_finds_every_job_as_it_was(queue: SubmissionQueue) ->
     }
 
 
-def test_a_job_that_was_closed_by_a_scheduler_that_died_leaves_the_queue(queue: SubmissionQueue) -> None:
+def test_a_job_closed_by_a_scheduler_that_died_leaves_the_queue(queue: SubmissionQueue) -> None:
     write(queue, "rejected", ScheduledJobState.WAITING, 0, "failed")
     write(queue, "lost", ScheduledJobState.WAITING, 3, "failed")
 

@@ -69,7 +69,7 @@ def test_a_policy_of_rounds_is_asked_on_whole_multiples_of_its_interval() -> Non
     assert scheduler.step([submitted("b", priority=1)], 179.0) == []
 
 
-def test_an_interval_of_the_person_overrules_that_of_the_policy() -> None:
+def test_an_interval_of_the_user_overrides_that_of_the_policy() -> None:
     scheduler = turns(policy=InOrder(interval_s=3600.0, decides_on_events=False), interval_s=0.0)
 
     assert scheduler.step([submitted("a")], 61.0) == [StartJob("a", 4, resumes=False)]
@@ -202,7 +202,7 @@ def _history(coming: Coming, interval_s: float) -> list[tuple[float, list[JobEve
     return sorted(({tick * interval_s: [] for tick in range(1, ticks + 1)} | happens).items())
 
 
-def test_jobs_that_end_leave_their_devices_to_those_that_wait() -> None:
+def test_devices_of_ended_jobs_go_to_waiting_ones() -> None:
     scheduler, machine = turns(devices=2), Machine()
     actions = scheduler.step([submitted("a", 2, 2), submitted("b", 2, 2, submitted_at=1.0)], 1.0)
     scheduler.step(machine.answer(actions, 1.1), 1.2)

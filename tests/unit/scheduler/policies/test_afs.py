@@ -29,15 +29,15 @@ def test_every_job_starts_before_any_grows_if_scaling_is_worse_than_linear() -> 
     assert plan_counts == {"a": 1, "b": 1, "c": 1, "d": 1}
 
 
-def test_the_longest_waits_if_there_are_fewer_devices_than_jobs() -> None:
+def test_the_longest_job_waits_if_there_are_fewer_devices_than_jobs() -> None:
     assert decide(Afs(), job("a", 1e5), job("b", 10.0), job("c", 1e3), devices=2) == {"a": 0, "b": 1, "c": 1}
 
 
-def test_of_two_that_scale_alike_the_shorter_gets_more() -> None:
+def test_of_two_jobs_that_scale_equally_the_shorter_gets_more() -> None:
     assert decide(Afs(), job("long", 1e6), job("short", 1e3), devices=7) == {"long": 3, "short": 4}
 
 
-def test_equal_sides_are_for_the_shorter() -> None:
+def test_ties_go_to_the_shorter_job() -> None:
     """Linear: (2 - 1) / 1 of the short one is not less than 1 of the long one without devices, nor 1/2 than 1/2."""
     assert decide(Afs(), job("long", 1e6, 1.0), job("short", 1e3, 1.0)) == {"long": 1, "short": 3}
 
@@ -78,7 +78,7 @@ def test_a_minimum_is_given_at_once_or_not_at_all() -> None:
     assert decide(Afs(), wide, devices=3) == {"wide": 3}
 
 
-def test_when_not_all_can_run_the_least_executed_take_turns() -> None:
+def test_if_not_all_jobs_can_run_the_least_executed_take_turns() -> None:
     jobs = (job("a", executed_s=50.0), job("b", executed_s=10.0), job("c", executed_s=30.0))
     seen = Snapshot(0.0, cluster(1, 2), jobs)
     first = AFS_P.decide(seen, None)
@@ -91,6 +91,6 @@ def test_when_not_all_can_run_the_least_executed_take_turns() -> None:
 
 
 @pytest.mark.parametrize("name", ["afs-l", "afs-p", "afs-l:sizes_divide_nodes=yes"])
-def test_it_keeps_the_rules_on_random_clusters(name: str) -> None:
+def test_no_rule_is_broken_on_random_clusters(name: str) -> None:
     for seed in range(60):
         check(load_policy(name), seed)

@@ -21,7 +21,7 @@ def test_an_opportunistic_job_makes_room_for_a_guaranteed_one() -> None:
     assert counts(decided(POLICY, nodes(4), guest, owner)) == {"guest": 0, "owner": 3}
 
 
-def test_it_stays_where_there_is_an_idle_place_for_the_other() -> None:
+def test_an_opportunistic_job_stays_if_another_node_is_idle() -> None:
     guest, owner = running("guest", {"n0": 4}, 4, is_guaranteed=False), job("owner", 3, submitted_at=9.0)
 
     assert workers_of(decided(POLICY, nodes(4, 4), guest, owner)) == {"guest": {"n0": 4}, "owner": {"n1": 3}}
@@ -41,7 +41,7 @@ def test_a_guaranteed_job_over_its_quota_runs_on_what_is_idle() -> None:
     assert then.memory.admitted == {"a", "c"}
 
 
-def test_what_is_reserved_for_one_is_lent_to_another() -> None:
+def test_devices_reserved_for_one_group_are_lent_to_another() -> None:
     jobs = running("a", {"n0": 2}, 2), job("large", 4, submitted_at=1.0), job("small", 2, submitted_at=2.0)
 
     decision = decided(POLICY, nodes(4), *jobs)
@@ -62,14 +62,14 @@ def test_an_opportunistic_job_shares_devices_that_are_used_little() -> None:
 
 
 @pytest.mark.parametrize("more", [{"device_use": 0.8}, {"may_share": False}])
-def test_devices_that_are_busy_or_not_to_be_shared_are_not_shared(more: dict[str, Any]) -> None:
+def test_busy_or_exclusive_devices_are_not_shared(more: dict[str, Any]) -> None:
     owner = running("owner", {"n0": 2}, 2, **dict[str, Any]({"may_share": True, "device_use": 0.7, **more}))
     guest = job("guest", 2, is_guaranteed=False, may_share=True)
 
     assert counts(decided(POLICY, nodes(2), owner, guest)) == {"owner": 2, "guest": 0}
 
 
-def test_quotas_are_read_or_refused() -> None:
+def test_quotas_are_parsed_or_refused() -> None:
     assert parse_quotas("ads=16/search=8") == {"ads": 16, "search": 8}
     with pytest.raises(SpecError, match="expected quotas such as ads=16/search=8, received 'ads'"):
         parse_quotas("ads")

@@ -52,7 +52,7 @@ def test_a_job_too_long_for_this_interval_is_accepted_in_a_longer_one() -> None:
     assert counts(first.plan) == {"a": 1}, "nobody reserved the device"
 
 
-def test_a_job_that_comes_within_an_interval_waits_for_the_next() -> None:
+def test_a_job_that_arrives_within_an_interval_waits_for_the_next() -> None:
     seen = Snapshot(0.0, cluster(1, 1), (job("a", 0.9),))
     first = AOnline().decide(seen, None)
     later = applied(seen, first.plan, 1.0)
@@ -61,7 +61,7 @@ def test_a_job_that_comes_within_an_interval_waits_for_the_next() -> None:
     assert counts(second.plan) == {"a": 1, "new": 0}
 
 
-def test_when_all_known_jobs_are_gone_intervals_begin_anew() -> None:
+def test_intervals_restart_when_all_known_jobs_have_ended() -> None:
     memory = AOnline().decide(Snapshot(0.0, cluster(1, 1), (job("a", 9.0),)), None).memory
     memory = AOnline().decide(Snapshot(SLOT, cluster(1, 1), (job("a", 9.0),)), memory).memory
     anew = AOnline().decide(Snapshot(SLOT + 1, cluster(1, 1), (job("b", 0.5),)), memory).memory
@@ -69,6 +69,6 @@ def test_when_all_known_jobs_are_gone_intervals_begin_anew() -> None:
     assert (memory.interval_slots, anew.interval_slots) == (2, 1)
 
 
-def test_it_keeps_the_rules_on_random_clusters() -> None:
+def test_no_rule_is_broken_on_random_clusters() -> None:
     for seed in range(30):
         check(load_policy("aonline"), seed)

@@ -9,13 +9,13 @@ from tests.unit.scheduler.cases import counts, decided, job, nodes, running, wor
 POLICY = ElasticFirstCome()
 
 
-def test_first_minimums_in_order_then_one_each_in_turn() -> None:
+def test_minimums_are_served_in_order_then_each_job_grows_by_one_in_turn() -> None:
     first, second, third = job("a", 2, 9), job("b", 3, 4, submitted_at=1.0), job("c", 4, 9, submitted_at=2.0)
 
     assert counts(decided(POLICY, nodes(4, 4), third, second, first)) == {"a": 4, "b": 4, "c": 0}
 
 
-def test_equals_never_take_from_each_other() -> None:
+def test_jobs_of_equal_priority_never_take_from_each_other() -> None:
     decision = decided(POLICY, nodes(4), running("late", {"n0": 4}, 1, 4, submitted_at=9.0), job("early", 1, 4))
 
     assert counts(decision) == {"late": 4, "early": 0}
@@ -24,14 +24,14 @@ def test_equals_never_take_from_each_other() -> None:
     )
 
 
-def test_a_job_that_waits_is_passed_by_a_smaller_one() -> None:
+def test_a_smaller_job_passes_a_waiting_one() -> None:
     assert counts(decided(POLICY, nodes(4), job("large", 5, 9), job("small", 2, 2, submitted_at=1.0))) == {
         "large": 0,
         "small": 2,
     }
 
 
-def test_new_jobs_are_on_few_nodes_and_no_job_is_moved() -> None:
+def test_new_jobs_use_few_nodes_and_no_job_is_moved() -> None:
     decision = decided(POLICY, nodes(4, 4, 4), running("old", {"n0": 1, "n1": 1}, 1, 2), job("a", 1, 4), job("b", 1, 3))
 
     assert workers_of(decision) == {"old": {"n0": 1, "n1": 1}, "a": {"n2": 4}, "b": {"n0": 3}}
@@ -41,11 +41,11 @@ def test_a_job_grows_beside_its_workers() -> None:
     assert workers_of(decided(POLICY, nodes(4, 4), running("a", {"n1": 1}, 1, 3))) == {"a": {"n1": 3}}
 
 
-def test_a_job_keeps_what_is_left_of_its_node() -> None:
+def test_a_job_keeps_the_remaining_devices_of_its_node() -> None:
     assert workers_of(decided(POLICY, nodes(2), running("a", {"n0": 3, "gone": 1}, 1, 4))) == {"a": {"n0": 2}}
 
 
-def test_large_workers_and_kinds_are_tried_out() -> None:
+def test_large_workers_and_kinds_are_placed_by_trial() -> None:
     cluster = (NodeInfo("n0", 3, "t4"), NodeInfo("n1", 4, "a100"))
     wide, picky = job("wide", 1, 9, devices=2), job("picky", 1, 9, submitted_at=1.0, kinds=("a100",))
 

@@ -21,7 +21,7 @@ def test_a_job_that_does_not_fit_is_skipped() -> None:
     )
 
 
-def test_strictly_no_job_passes_the_head_of_the_line() -> None:
+def test_in_strict_mode_no_job_passes_the_head_of_the_queue() -> None:
     decision = decided(STRICT, nodes(6), *JOBS)
 
     assert counts(decision) == {"runs": 3, "large": 0, "small": 0}
@@ -29,7 +29,7 @@ def test_strictly_no_job_passes_the_head_of_the_line() -> None:
     assert "behind large" in decision.plan.allocations["small"].reason
 
 
-def test_strictly_lower_priorities_get_nothing_while_a_job_waits() -> None:
+def test_in_strict_mode_lower_priorities_get_nothing_while_a_job_waits() -> None:
     jobs = (job("head", 5, priority=1), job("first", 4, priority=1, submitted_at=-0.0), job("low", 1))
     snapshot = Snapshot(9.0, nodes(6), jobs)
 
@@ -37,11 +37,11 @@ def test_strictly_lower_priorities_get_nothing_while_a_job_waits() -> None:
     assert counts(priorities.decide_by_priority(BEST_EFFORT, snapshot, None)) == {"head": 0, "first": 4, "low": 1}
 
 
-def test_an_elastic_job_gets_just_what_was_requested() -> None:
+def test_an_elastic_job_gets_exactly_the_requested_workers() -> None:
     assert counts(decided(BEST_EFFORT, nodes(8), job("a", 1, 8, requested=3))) == {"a": 3}
 
 
-def test_a_job_that_lost_a_node_stands_in_line_again() -> None:
+def test_a_job_that_lost_a_node_queues_again() -> None:
     hurt, waiting = running("hurt", {"n0": 2, "gone": 2}, 4, submitted_at=5.0), job("waits", 3, submitted_at=1.0)
 
     assert counts(decided(BEST_EFFORT, nodes(4), hurt, waiting)) == {"hurt": 0, "waits": 3}

@@ -31,7 +31,7 @@ def test_a_large_job_has_its_turn_among_small_ones() -> None:
     assert [("large" in decision) for decision in ran] == [True, False, True, False]
 
 
-def test_within_a_turn_a_new_job_waits() -> None:
+def test_a_new_job_waits_until_the_current_turn_ends() -> None:
     first = decided(POLICY, nodes(4), job("a", 4), now=60.0)
     jobs = running("a", {"n0": 4}, 4), job("b", 4, submitted_at=70.0)
 
@@ -58,7 +58,7 @@ def test_a_new_job_goes_to_jobs_of_its_size_then_to_an_empty_node() -> None:
     assert workers_of(decided(POLICY, cluster, pair, job("other", 1, submitted_at=1.0)))["other"] == {"n0": 1}
 
 
-def test_two_that_use_little_are_packed_while_a_job_waits() -> None:
+def test_two_jobs_of_low_use_are_packed_while_a_job_waits() -> None:
     host, guest = (
         job("host", 4, may_share=True, device_use=0.6),
         job("guest", 4, may_share=True, device_use=0.3, submitted_at=1.0),
@@ -72,13 +72,13 @@ def test_two_that_use_little_are_packed_while_a_job_waits() -> None:
     assert plan.allocations["guest"].reason == "4 workers, packed with host on the same devices (33%)"
 
 
-def test_two_that_use_much_are_not_packed() -> None:
+def test_two_jobs_of_high_use_are_not_packed() -> None:
     jobs = job("a", 4, may_share=True, device_use=0.6), job("b", 4, may_share=True, device_use=0.6, submitted_at=1.0)
 
     assert counts(decided(POLICY, nodes(4), *jobs)) == {"a": 4, "b": 0}
 
 
-def test_a_job_that_is_spread_is_gathered_when_a_job_leaves() -> None:
+def test_a_spread_job_is_consolidated_when_a_job_leaves() -> None:
     spread, leaving = running("spread", {"n0": 2, "n1": 2}, 4), running("leaves", {"n1": 2}, 2)
     first = decided(POLICY, nodes(4, 4), spread, leaving, now=0.0)
 
@@ -97,7 +97,7 @@ def test_an_almost_empty_node_is_cleared_when_a_job_leaves() -> None:
     assert workers_of(then)["one"] == {"n1": 1}
 
 
-def test_elastic_jobs_grow_on_their_node_when_no_job_waited_for_a_while() -> None:
+def test_elastic_jobs_grow_on_their_node_after_a_time_without_waiting_jobs() -> None:
     elastic, guest = job("elastic", 1, 8, requested=1), job("other", 2)
 
     ran = turns(nodes(4, 4), elastic, guest, times=2)

@@ -37,7 +37,7 @@ def test_the_job_that_gains_most_by_the_fast_device_gets_it() -> None:
     assert workers_of(Gavel(objective="makespan").decide(seen, None).plan) == {"a": {"slown0": 1}, "b": {"fastn0": 1}}
 
 
-def test_two_alike_take_turns_on_one_device() -> None:
+def test_two_equal_jobs_take_turns_on_one_device() -> None:
     assert rounds(Gavel(), Snapshot(0.0, cluster(1, 1), (job("a", 1.0), job("b", 1.0))), 10) == {"a": 5, "b": 5}
 
 
@@ -47,13 +47,13 @@ def test_a_job_of_twice_the_weight_gets_twice_the_rounds() -> None:
     assert rounds(Gavel(), seen, 12) == {"a": 8, "b": 4}
 
 
-def test_for_the_makespan_the_longest_gets_the_most_rounds() -> None:
+def test_the_makespan_objective_gives_the_longest_job_the_most_rounds() -> None:
     seen = Snapshot(0.0, cluster(1, 1), (job("long", 1.0, work_left=3e5), job("short", 1.0, work_left=1e5)))
 
     assert rounds(Gavel(objective="makespan"), seen, 12) == {"long": 9, "short": 3}
 
 
-def test_for_fairness_the_job_that_waited_longest_for_its_length_gets_the_most() -> None:
+def test_the_fairness_objective_favours_the_job_with_the_longest_relative_wait() -> None:
     waited, new = job("waited", 1.0, work_left=1e4), replace(job("new", 1.0, work_left=1e4), submitted_at=99999.0)
 
     had = rounds(Gavel(objective="fairness"), Snapshot(1e5, cluster(1, 1), (waited, new)), 5)
@@ -61,7 +61,7 @@ def test_for_fairness_the_job_that_waited_longest_for_its_length_gets_the_most()
     assert had == {"waited": 4, "new": 1}
 
 
-def test_a_job_gets_all_its_workers_or_none() -> None:
+def test_a_job_gets_all_of_its_workers_or_none() -> None:
     wide = JobInfo("wide", 0.0, max_workers=8, requested=3)
 
     assert counts(Gavel().decide(Snapshot(0.0, cluster(1, 2), (wide,)), None).plan) == {"wide": 0}
@@ -90,7 +90,7 @@ def test_a_job_too_large_for_each_kind_alone_spans_both() -> None:
 
 
 @pytest.mark.parametrize("name", ["gavel", "gavel-makespan", "gavel-fairness"])
-def test_it_keeps_the_rules_on_random_clusters(name: str) -> None:
+def test_no_rule_is_broken_on_random_clusters(name: str) -> None:
     for seed in range(12):
         check(load_policy(name), seed)
 

@@ -21,25 +21,25 @@ def test_a_new_job_gets_an_equal_share_from_a_larger_one() -> None:
     assert counts(decision) == {"old": 4, "new": 4}
 
 
-def test_no_job_is_shrunk_below_its_minimum_for_an_equal() -> None:
+def test_no_job_shrinks_below_its_minimum_for_a_job_of_equal_priority() -> None:
     decision = decided(POLICY, nodes(6), running("old", {"n0": 6}, 5, 6, submitted_at=9.0), job("new", 2, 6))
 
     assert counts(decision) == {"old": 6, "new": 0}
 
 
-def test_what_one_cannot_use_is_levelled_among_the_others() -> None:
+def test_devices_that_one_job_cannot_use_are_divided_among_the_others() -> None:
     jobs = job("a", 1, 2), job("b", 1, 9, submitted_at=1.0), job("c", 1, 9, submitted_at=2.0)
 
     assert counts(decided(POLICY, nodes(8, 4), *jobs)) == {"a": 2, "b": 5, "c": 5}
 
 
-def test_the_odd_device_stays_where_it_is() -> None:
+def test_an_odd_device_is_not_moved() -> None:
     early, late = running("early", {"n0": 3}, 1, 9), running("late", {"n0": 4}, 1, 9, submitted_at=5.0)
 
     assert workers_of(decided(POLICY, nodes(7), early, late)) == {"early": {"n0": 3}, "late": {"n0": 4}}
 
 
-def test_equal_is_devices_not_workers() -> None:
+def test_shares_are_equal_in_devices_not_workers() -> None:
     assert counts(decided(POLICY, nodes(8), job("wide", 1, 9, devices=2), job("thin", 1, 9))) == {"wide": 2, "thin": 4}
 
 

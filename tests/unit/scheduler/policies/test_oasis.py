@@ -40,7 +40,7 @@ def test_an_urgent_job_ends_early_and_a_patient_one_takes_the_fewest_devices() -
     assert ends == {"urgent": (1, 4), "patient": (3, 1)}
 
 
-def test_when_all_is_reserved_a_job_of_little_worth_is_refused_and_of_great_worth_reserves_later() -> None:
+def test_on_a_full_cluster_a_low_value_job_is_refused_and_a_high_value_job_reserves_later() -> None:
     full = [job(f"f{i}", 2.0, min_workers=4, utility=UtilityFunction(100.0, 1.0, 1.5 * SLOT)) for i in range(1)]
     cheap = replace(job("cheap", 2.0, utility=UtilityFunction(1e-9, 1.0, 1.0)), submitted_at=1.0)
     decision = POLICY.decide(Snapshot(2.0, cluster(1), (*full, cheap)), None)
@@ -50,7 +50,7 @@ def test_when_all_is_reserved_a_job_of_little_worth_is_refused_and_of_great_wort
     assert "considered again in the next slot" in decision.plan.allocations["cheap"].reason
 
 
-def test_a_rejected_job_uses_what_is_not_reserved() -> None:
+def test_a_rejected_job_uses_unreserved_devices() -> None:
     worthless = job("worthless", 2.0, utility=UtilityFunction(0.0, 1.0, 1.0))
     decision = POLICY.decide(Snapshot(0.0, cluster(1), (worthless,)), None)
 
@@ -58,7 +58,7 @@ def test_a_rejected_job_uses_what_is_not_reserved() -> None:
     assert counts(decision.plan) == {"worthless": 4}
 
 
-def test_a_reservation_is_kept_though_a_worthier_job_comes() -> None:
+def test_a_reservation_is_kept_even_if_a_more_valuable_job_arrives() -> None:
     seen = Snapshot(
         0.0, cluster(1), (job("first", 8.0, min_workers=4, utility=UtilityFunction(10.0, 1.0, 2.5 * SLOT)),)
     )
@@ -72,7 +72,7 @@ def test_a_reservation_is_kept_though_a_worthier_job_comes() -> None:
     assert second.plan.allocations["worthier"].expected_wait_s == SLOT
 
 
-def test_a_job_that_did_not_end_as_believed_reserves_again() -> None:
+def test_a_job_that_did_not_end_as_expected_reserves_again() -> None:
     seen = Snapshot(0.0, cluster(1), (JobInfo("a", 0.0),))
     first = POLICY.decide(seen, None)
     later = POLICY.decide(applied(seen, first.plan, 5 * SLOT), first.memory)
@@ -81,6 +81,6 @@ def test_a_job_that_did_not_end_as_believed_reserves_again() -> None:
     assert later.memory.reserved["a"].last_slot >= 5
 
 
-def test_it_keeps_the_rules_on_random_clusters() -> None:
+def test_no_rule_is_broken_on_random_clusters() -> None:
     for seed in range(30):
         check(load_policy("oasis"), seed)

@@ -21,13 +21,13 @@ def test_every_job_gets_one_worker_before_any_gets_two() -> None:
     assert counts(decided(Optimus(), nodes(4), *jobs)) == {"long": 1, "short0": 1, "short1": 1, "short2": 1}
 
 
-def test_the_first_come_get_the_few_devices_there_are() -> None:
+def test_if_devices_are_scarce_the_earliest_jobs_get_them() -> None:
     jobs = [measured("late", 1e6, submitted_at=2.0), measured("early", 1.0, submitted_at=1.0)]
 
     assert counts(decided(Optimus(), nodes(1), *jobs)) == {"early": 1, "late": 0}
 
 
-def test_the_next_worker_goes_where_it_shortens_most() -> None:
+def test_the_next_worker_goes_to_the_job_it_shortens_most() -> None:
     """By hand, powers of 1: from one to two workers a half is saved, 500 and 150; then a third of 500 is 167."""
     jobs = [measured("long", 1000.0, 1.0), measured("short", 300.0, 1.0)]
 
@@ -37,7 +37,7 @@ def test_the_next_worker_goes_where_it_shortens_most() -> None:
 
 
 @pytest.mark.parametrize("devices", [4, 7, 11, 16])
-def test_the_sum_of_remaining_times_is_the_least_there_is(devices: int) -> None:
+def test_the_sum_of_remaining_times_is_minimal(devices: int) -> None:
     """Speeds are concave: greedy is exact. Compared with all ways to share the devices."""
     jobs = [measured("a", 900.0, 0.5), measured("b", 500.0, 0.8), measured("c", 300.0, 0.95)]
 
@@ -56,7 +56,7 @@ def test_workers_that_would_slow_a_job_down_stay_free() -> None:
     assert counts(decided(Optimus(), nodes(1, 1, 1, 1), job_info)) == {"a": 1}
 
 
-def test_gain_is_counted_by_device() -> None:
+def test_gain_is_measured_per_device() -> None:
     """The wide job saves more with each worker, but less with each device."""
     wide = job("wide", 1, 2, rates=Concave(1.0), work_left=1000.0, devices=4)
     thin = job("thin", 1, 8, rates=Concave(1.0), work_left=500.0)
@@ -88,14 +88,14 @@ def test_the_smallest_are_placed_first_on_the_emptiest_nodes() -> None:
     assert workers == {"small": {"n1": 1}, "large": {"n1": 3, "n0": 2}}
 
 
-def test_unknown_jobs_count_as_linear_with_as_much_to_do_as_they_did() -> None:
+def test_unknown_jobs_are_assumed_linear_with_as_much_work_left_as_done() -> None:
     done = job("done", 1, 4, work_done=1e5)
     fresh = job("fresh", 1, 4)
 
     assert counts(decided(Optimus(), nodes(5), done, fresh)) == {"done": 4, "fresh": 1}
 
 
-def test_constraints_are_met_and_what_does_not_fit_is_given_to_others() -> None:
+def test_constraints_are_met_and_devices_that_do_not_fit_go_to_other_jobs() -> None:
     cluster = (*nodes(2, kind="t4"), *(job_info for job_info in nodes(1, 2) if job_info.name == "n1"))
     picky = job(
         "picky", 1, 4, rates=Concave(1.0), work_left=1e6, constraints=(PlacementConstraint(1, "t4"),), kinds=("t4",)

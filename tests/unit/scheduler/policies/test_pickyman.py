@@ -10,7 +10,7 @@ from tests.unit.scheduler.cases import counts, decided, job, nodes, running, wor
 POLICY = PickyMan()
 
 
-def test_of_two_on_a_node_that_was_taken_the_dearer_stays() -> None:
+def test_the_job_that_is_cheaper_to_stop_is_preempted() -> None:
     cheap, dear = running("cheap", {"n0": 2}, 2, change_cost_s=5.0), running("dear", {"n0": 2}, 2, change_cost_s=50.0)
     great = job("great", 2, priority=1)
 
@@ -20,7 +20,7 @@ def test_of_two_on_a_node_that_was_taken_the_dearer_stays() -> None:
     assert "stopped, which costs 10 device-seconds" in plan.allocations["cheap"].reason
 
 
-def test_what_was_done_since_the_last_checkpoint_is_lost() -> None:
+def test_the_cost_of_stopping_includes_the_work_since_the_last_checkpoint() -> None:
     just_saved = running("saved", {"n0": 2}, 2, changed_at=0.0)
     long_ago = running("ago", {"n0": 2}, 2, changed_at=50.0, submitted_at=5.0)
 
@@ -28,7 +28,7 @@ def test_what_was_done_since_the_last_checkpoint_is_lost() -> None:
     assert counts(decided(POLICY, nodes(2), just_saved, long_ago)) == {"saved": 2, "ago": 0}
 
 
-def test_a_job_that_was_stopped_moves_if_it_can_and_stands_before_new_jobs() -> None:
+def test_a_stopped_job_moves_if_possible_and_queues_before_new_jobs() -> None:
     stays, moves = running("stays", {"n0": 2}, 2, change_cost_s=9.0), running("moves", {"n0": 2}, 2, submitted_at=5.0)
 
     decision = decided(POLICY, nodes(2, 2), stays, moves, job("waits", 2, submitted_at=1.0))
@@ -36,7 +36,7 @@ def test_a_job_that_was_stopped_moves_if_it_can_and_stands_before_new_jobs() -> 
     assert workers_of(decision) == {"stays": {"n0": 2}, "moves": {"n1": 2}, "waits": {}}
 
 
-def test_equals_are_not_stopped_for_each_other() -> None:
+def test_jobs_of_equal_priority_are_not_stopped_for_each_other() -> None:
     assert counts(decided(POLICY, nodes(2), running("late", {"n0": 2}, 2, submitted_at=9.0), job("early", 2))) == {
         "late": 2,
         "early": 0,

@@ -19,7 +19,7 @@ def measured(name: str, max_workers: int, power: float = 0.8, **more: object) ->
     return job(name, 1, 16, rates=Concave(power), speeds=(sample,), **more)  # type: ignore[arg-type]
 
 
-def test_the_same_snapshot_and_memory_have_the_same_answer_and_another_round_draws_anew() -> None:
+def test_equal_snapshots_and_memories_give_equal_plans_and_a_new_round_draws_again() -> None:
     jobs = [measured(f"j{index}", 4) for index in range(6)]
 
     first, second = (decided(QUICK, nodes(4, 4, 4), *jobs) for _ in range(2))
@@ -40,14 +40,14 @@ def test_a_job_gets_at_most_twice_what_it_was_measured_with_and_one_worker_at_fi
     assert decision == {"seen": 4, "new": 1}
 
 
-def test_what_is_as_good_stays() -> None:
+def test_an_equally_good_plan_does_not_replace_the_current_one() -> None:
     """All have what they could wish for."""
     full = [running(f"j{index}", {f"n{index}": 4}, 1, 4, speeds=(SpeedSample(1, 4, 8, 0.1, 0.1),)) for index in (0, 1)]
 
     assert workers_of(decided(QUICK, nodes(4, 4), *full)) == {"j0": {"n0": 4}, "j1": {"n1": 4}}
 
 
-def test_plans_are_carried_on_until_no_device_is_idle() -> None:
+def test_plans_are_extended_until_no_device_is_idle() -> None:
     jobs = tuple(measured(f"j{index}", 8, 0.5 + index / 10) for index in range(5))
     snapshot, decision = Snapshot(1000.0, nodes(4, 4, 4), jobs), Decision(plan=None)  # type: ignore[arg-type]
     sums = []
@@ -60,11 +60,11 @@ def test_plans_are_carried_on_until_no_device_is_idle() -> None:
     assert sums[-1] == 12
 
 
-def test_a_job_that_comes_this_very_second_starts_on_what_is_free() -> None:
+def test_a_job_that_just_arrived_starts_on_free_devices() -> None:
     assert counts(decided(QUICK, nodes(4), job("a", 2, 4, submitted_at=100.0), now=100.0)) == {"a": 2}
 
 
-def test_workers_of_a_node_that_shrank_or_went_are_not_kept() -> None:
+def test_workers_on_a_shrunken_or_lost_node_are_dropped() -> None:
     shrank = running("shrank", {"n0": 4}, 1, 8)
     gone = running("gone", {"n9": 2}, 1, 8)
 
@@ -75,7 +75,7 @@ def test_workers_of_a_node_that_shrank_or_went_are_not_kept() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_the_search_knows_nothing_of_is_kept_too(seed: int) -> None:
+def test_constraints_and_kinds_of_devices_are_respected(seed: int) -> None:
     """Demands, kinds and memory: `decided` checks all rules."""
     cluster = (
         *nodes(4, 4, kind="t4", rack="r0"),

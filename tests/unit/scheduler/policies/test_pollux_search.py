@@ -39,7 +39,7 @@ def fronts_by_hand(values: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_fronts_are_those_of_comparing_all_pairs(seed: int) -> None:
+def test_fronts_equal_those_of_a_pairwise_comparison(seed: int) -> None:
     random = np.random.default_rng(seed)
     # Small whole numbers: many plans are equal in one value, or in both.
     values = random.integers(0, 6, (2, 40)).astype(float) if seed % 2 else random.random((2, 40))
@@ -49,7 +49,7 @@ def test_fronts_are_those_of_comparing_all_pairs(seed: int) -> None:
     assert front.tolist() == fronts_by_hand(values).tolist()
 
 
-def test_a_plan_alone_in_its_front_is_worth_more_and_the_ends_most() -> None:
+def test_isolated_plans_have_a_larger_crowding_distance_and_the_ends_the_largest() -> None:
     _, crowding = rank_plans(np.array([[0.0, 1.0, 1.2, 3.0, 9.0], [9.0, 6.0, 5.9, 5.0, 0.0]]))
 
     assert np.isinf(crowding[[0, 4]]).all()
@@ -57,7 +57,7 @@ def test_a_plan_alone_in_its_front_is_worth_more_and_the_ends_most() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_mended_plans_keep_all_rules(seed: int) -> None:
+def test_repaired_plans_keep_all_rules(seed: int) -> None:
     chance, random = Random(seed), np.random.default_rng(seed)
     cluster = nodes(*(chance.choice((1, 4, 8)) for _ in range(5)))
     jobs = [
@@ -84,7 +84,7 @@ def test_mended_plans_keep_all_rules(seed: int) -> None:
     assert (wide.sum(axis=1) <= 1).all()  # one job on several nodes a node
 
 
-def test_a_plan_that_keeps_the_rules_is_not_mended() -> None:
+def test_a_valid_plan_is_not_repaired() -> None:
     jobs = [job("a", 1, 8, **speeds_of(8)), job("b", 1, 8, **speeds_of(8))]
     problem = problem_of(nodes(4, 4), jobs)
     plan = np.array([[[4, 1], [0, 3]]], np.int16)
@@ -120,7 +120,7 @@ def test_a_job_on_several_nodes_is_as_slow_as_its_model_says() -> None:
     assert fitness[0] == pytest.approx(2 * fitness[1], rel=0.01)
 
 
-def test_the_search_finds_the_best_plan_there_is() -> None:
+def test_the_search_finds_the_best_plan() -> None:
     """Two jobs, two nodes of two: all plans are few enough to try."""
     jobs = [job("a", 1, 4, rates=Concave(0.9), **speeds_of(4)), job("b", 1, 4, rates=Concave(0.4), **speeds_of(4))]
     problem = problem_of(nodes(2, 2), jobs)
@@ -133,7 +133,7 @@ def test_the_search_finds_the_best_plan_there_is() -> None:
     assert problem.fitness(plans_found)[0].max() == pytest.approx(problem.fitness(allowed)[0].max())
 
 
-def test_no_plan_stands_in_a_population_twice() -> None:
+def test_a_population_has_no_duplicate_plans() -> None:
     jobs = [job(f"j{index}", 1, 4, **speeds_of(4)) for index in range(3)]
     plans_found = search_plans(
         problem_of(nodes(4), jobs), np.zeros((1, 3, 1), np.int16), 20, 10, np.random.default_rng(0)

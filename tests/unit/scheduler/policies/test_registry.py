@@ -9,7 +9,7 @@ from elasticdl.scheduler.policies import POLICY_REGISTRY, load_policy
 
 
 @pytest.mark.parametrize("name", sorted(POLICY_REGISTRY))
-def test_every_policy_is_made_by_its_name_and_says_it(name: str) -> None:
+def test_every_policy_is_created_by_its_name_and_reports_it(name: str) -> None:
     assert load_policy(name).name == name
 
 
@@ -26,7 +26,7 @@ def test_parameters_are_those_of_the_class() -> None:
         ("elastic-first-come:interval_s=soon", "interval_s is a float, received 'soon'"),
     ],
 )
-def test_a_wrong_name_or_parameter_is_refused_in_a_sentence(text: str, why: str) -> None:
+def test_a_wrong_name_or_parameter_is_refused_with_a_sentence(text: str, why: str) -> None:
     with pytest.raises(SpecError) as refused:
         load_policy(text)
 

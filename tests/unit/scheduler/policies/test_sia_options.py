@@ -10,15 +10,15 @@ import pytest
 from elasticdl.scheduler.policies.sia import choose_options
 
 
-def test_no_options_no_choice() -> None:
+def test_without_options_nothing_is_chosen() -> None:
     assert choose_options([], [], [], [4.0], 0.0) == []
 
 
-def test_what_costs_more_than_nothing_is_not_taken() -> None:
+def test_options_with_a_positive_cost_are_not_chosen() -> None:
     assert choose_options([0, 1], [1.0, -1.0], [[1.0], [1.0]], [2.0], 0.0) == [1]
 
 
-def test_it_is_as_good_as_trying_all() -> None:
+def test_the_choice_is_as_good_as_exhaustive_search() -> None:
     dice = np.random.default_rng(5)
     whose, costs = [0, 0, 1, 1, 2, 2, 3, 3], -dice.random(8)
     uses = dice.integers(1, 4, (8, 2)).astype(float)

@@ -15,7 +15,7 @@ def laid(nodes: tuple[NodeInfo, ...], *desired: tuple[JobInfo, int]) -> dict[str
     return assign_whole_nodes(nodes, desired, {job_info.name: job_info for job_info, _ in desired})
 
 
-def test_powers_of_two_always_fit() -> None:
+def test_sizes_that_are_powers_of_two_always_fit() -> None:
     desired = [(job(f"j{index}"), size) for index, size in enumerate((1, 2, 8, 1, 4))]
     assigned = laid(cluster(4), *desired)
 
@@ -35,7 +35,7 @@ def test_a_job_that_shrinks_or_grows_stays_on_its_node() -> None:
     assert laid(cluster(3), (job("a", {"n1": 4}), 2), (job("b", {"n2": 1}), 2)) == {"a": {"n1": 2}, "b": {"n2": 2}}
 
 
-def test_a_split_job_is_brought_together() -> None:
+def test_a_split_job_is_consolidated() -> None:
     assert laid(cluster(2), (job("a", {"n0": 2, "n1": 2}), 4)) == {"a": {"n0": 4}}
 
 
@@ -52,5 +52,5 @@ def test_large_jobs_only_take_nodes_that_are_free() -> None:
     assert assigned == {"small": {"n0": 1}, "large": {"n1": 4, "n2": 4}}
 
 
-def test_a_job_that_was_given_nothing_starts_where_there_is_room() -> None:
+def test_an_unplaced_job_starts_where_devices_are_free() -> None:
     assert laid(cluster(1), (job("a"), 2), (job("b"), 0)) == {"a": {"n0": 2}, "b": {"n0": 1}}

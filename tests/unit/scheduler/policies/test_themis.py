@@ -22,7 +22,7 @@ def bid(name: str, *rho: float) -> Bid:
     return Bid(job(name, max_workers=len(rho) - 1), tuple(range(len(rho))), np.array(rho))
 
 
-def test_alone_it_pays_nothing() -> None:
+def test_a_job_alone_pays_nothing() -> None:
     assert run_auction([bid("a", 4.0, 2.0, 1.0)], 2) == {"a": 2}
 
 
@@ -33,7 +33,7 @@ def test_fair_sizes_maximise_the_product_of_one_over_rho() -> None:
     assert proportionally_fair_sizes(bids, 2) == [1, 1]
 
 
-def test_two_alike_pay_half_of_what_they_win() -> None:
+def test_two_equal_jobs_pay_half_of_their_winnings() -> None:
     table = (16.0, 8.0, 4.0, 8 / 3, 2.0, 8 / 5, 8 / 6, 8 / 7, 1.0)
 
     assert run_auction([bid("a", *table), bid("b", *table)], 8) == {"a": 2, "b": 2}
@@ -43,7 +43,7 @@ def test_a_job_that_takes_nothing_from_others_pays_nothing() -> None:
     assert run_auction([bid("a", 4.0, 2.0), bid("b", 9.0, 3.0)], 2) == {"a": 1, "b": 1}
 
 
-def test_saying_that_one_is_worse_off_does_not_get_more() -> None:
+def test_overstating_unfairness_gains_nothing() -> None:
     other_bid = bid("b", 16.0, 8.0, 4.0, 8 / 3, 2.0)
     honest = run_auction([bid("a", 16.0, 8.0, 4.0, 8 / 3, 2.0), other_bid], 4)
     liar = run_auction([bid("a", 160.0, 8.0, 4.0, 8 / 3, 2.0), other_bid], 4)
@@ -51,13 +51,13 @@ def test_saying_that_one_is_worse_off_does_not_get_more() -> None:
     assert liar["a"] <= honest["a"]
 
 
-def test_leftovers_of_payments_are_given_out_too() -> None:
+def test_devices_left_by_payments_are_also_allocated() -> None:
     seen = Snapshot(0.0, cluster(2), (job("a"), job("b")))
 
     assert sum(counts(Themis().decide(seen, None).plan).values()) == 8
 
 
-def test_a_job_that_holds_a_lease_keeps_it_though_a_worse_off_job_comes() -> None:
+def test_a_job_keeps_its_lease_even_if_a_worse_off_job_arrives() -> None:
     seen = Snapshot(0.0, cluster(1), (job("a"),))
     first = Themis().decide(seen, None)
     later = applied(seen, first.plan, 300.0)
@@ -86,6 +86,6 @@ def test_only_the_worst_off_bid_first() -> None:
     assert plan_counts == {"late": 4, "new0": 1, "new1": 1, "new2": 0, "new3": 0}
 
 
-def test_it_keeps_the_rules_on_random_clusters() -> None:
+def test_no_rule_is_broken_on_random_clusters() -> None:
     for seed in range(60):
         check(load_policy("themis"), seed)

@@ -25,7 +25,7 @@ def turns(
     return started
 
 
-def test_a_job_that_had_its_share_goes_behind_the_others() -> None:
+def test_a_job_that_used_its_share_moves_behind_the_others() -> None:
     # 4 devices for 240 s are 960 device-seconds, for 300 s they are 1200: then the other comes first.
     ran = turns(POLICY, nodes(4), job("a", 4), job("b", 4, submitted_at=1.0), times=7)
 
@@ -70,7 +70,7 @@ def test_time_counts_from_decision_to_decision_while_it_runs() -> None:
     assert "0.04 device-hours so far, queue 1 of 2" in then.plan.allocations["a"].reason
 
 
-def test_gittins_is_the_greatest_chance_to_end_for_the_time_it_takes() -> None:
+def test_the_gittins_index_is_the_best_ratio_of_completion_chance_to_time() -> None:
     # Of 1, 2 and 10: within 2, two of three end, for (1 + 2 + 2) / 3 on average.
     assert gittins_index([1.0, 2.0, 10.0], 0.0, 100.0) == pytest.approx(2 / 5)
     assert gittins_index([1.0, 2.0, 10.0], 2.0, 100.0) == pytest.approx(1 / 8)
@@ -78,7 +78,7 @@ def test_gittins_is_the_greatest_chance_to_end_for_the_time_it_takes() -> None:
     assert gittins_index([1.0, 2.0, 10.0], 0.0, 1.0) == pytest.approx(1 / 3)
 
 
-def test_by_gittins_a_job_that_is_likely_to_end_soon_passes_the_first() -> None:
+def test_with_gittins_a_job_that_likely_ends_soon_passes_the_first() -> None:
     policy = load_policy("tiresias-gittins")
     jobs = job("new", 4), job("near", 4, submitted_at=1.0)
     ended = tuple([1000.0] * 9 + [1e6])
@@ -95,13 +95,13 @@ def test_the_service_of_jobs_that_ended_is_remembered() -> None:
     assert decided(POLICY, nodes(4), job("here"), memory=past).memory.ended_service_s == (20.0,)
 
 
-def test_elastic_jobs_get_what_is_left_by_what_they_gain() -> None:
+def test_elastic_jobs_get_remaining_devices_by_their_gain() -> None:
     slow, fast = job("slow", 1, 8, requested=2, rates=Concave(0.2)), job("fast", 1, 8, requested=2, rates=Concave(0.9))
 
     assert counts(decided(ElasticTiresias(), nodes(8), slow, fast)) == {"slow": 2, "fast": 6}
 
 
-def test_in_a_crowd_those_of_the_second_queue_give_way() -> None:
+def test_under_contention_jobs_of_the_second_queue_shrink() -> None:
     old = running("old", {"n0": 8}, 2, 8, executed_s=1e4)
     crowd = [job(f"j{index}", 2, 4, submitted_at=float(index + 1), executed_s=1e4) for index in range(4)]
 
@@ -119,7 +119,7 @@ def test_a_job_that_does_not_fit_with_what_it_requested_starts_with_less() -> No
     assert counts(decided(ElasticTiresias(), nodes(8), old, new)) == {"new": 5, "old": 3}
 
 
-def test_a_job_nothing_is_known_of_scales_linearly() -> None:
+def test_an_unknown_job_is_assumed_to_scale_linearly() -> None:
     assert list(speedups_by_size(job("a"), 3, 8)) == [0.0, 1.0, 2.0, 3.0]
     assert speedups_by_size(job("a", rates=Concave(0.5, apart=0.5)), 16, 8)[[1, 4, 16]] == pytest.approx(
         [1.0, 2.0, 2.0]

@@ -33,14 +33,14 @@ RECORDS = st.lists(
 
 
 @given(RECORDS)
-def test_what_is_given_comes_back(given_: list[JobRecord]) -> None:
-    records = JobRecords(given_)
+def test_records_are_read_as_they_were_written(job_records: list[JobRecord]) -> None:
+    records = JobRecords(job_records)
 
-    assert list(records) == given_
-    assert records[1:-1] == given_[1:-1]
-    assert [records[-1 - index] for index in range(len(given_))] == given_[::-1]
+    assert list(records) == job_records
+    assert records[1:-1] == job_records[1:-1]
+    assert [records[-1 - index] for index in range(len(job_records))] == job_records[::-1]
 
 
 @given(RECORDS)
-def test_a_column_has_a_number_of_each(given_: list[JobRecord]) -> None:
-    assert list(JobRecords(given_).column("waited_s")) == [record.waited_s for record in given_]
+def test_a_column_has_a_value_for_each_record(job_records: list[JobRecord]) -> None:
+    assert list(JobRecords(job_records).column("waited_s")) == [record.waited_s for record in job_records]

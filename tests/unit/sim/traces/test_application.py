@@ -30,7 +30,7 @@ GOOD = {
 
 
 @pytest.mark.parametrize(("workers", "placement"), [(1, (1,)), (4, (4,)), (6, (4, 2)), (8, (4, 4))])
-def test_workers_are_spread_on_few_nodes(workers: int, placement: tuple[int, ...]) -> None:
+def test_workers_are_placed_on_few_nodes(workers: int, placement: tuple[int, ...]) -> None:
     assert pack_on_nodes(workers) == placement
 
 
@@ -42,20 +42,20 @@ def test_a_measured_placement_is_interpolated_by_its_batch() -> None:
     assert app.step_times_s((1, 2), 30) == pytest.approx((0.8, 0.4))
 
 
-def test_beyond_the_batches_that_were_measured_the_nearest_counts() -> None:
+def test_beyond_the_measured_batches_the_nearest_one_is_used() -> None:
     app = application()
 
     assert app.step_times_s((1,), 1) == app.step_times_s((1,), 5)
     assert app.step_times_s((1,), 400) == app.step_times_s((1,), 40)
 
 
-def test_a_placement_is_the_same_however_it_is_turned() -> None:
+def test_permuted_placements_are_the_same() -> None:
     app = application()
 
     assert app.step_times_s((2, 1), 10) == app.step_times_s((1, 2), 10)
 
 
-def test_what_was_not_measured_lies_between_what_was() -> None:
+def test_unmeasured_placements_are_interpolated() -> None:
     """Five workers on three nodes: between those of three on two, and of eight on four."""
     step, sync = application().step_times_s((2, 2, 1), 10)
 
@@ -63,7 +63,7 @@ def test_what_was_not_measured_lies_between_what_was() -> None:
     assert 0.4 < sync < 1.0
 
 
-def test_far_outside_the_nearest_measurement_counts() -> None:
+def test_far_outside_the_nearest_measurement_is_used() -> None:
     app = application()
 
     assert app.step_times_s((4,) * 20, 10) == pytest.approx((1.2, 1.0))
@@ -77,13 +77,13 @@ def test_noise_is_interpolated_by_the_total_batch_of_an_epoch() -> None:
     assert app.noise(1000, 2) == GradientNoise(1.0, 3.0)
 
 
-def test_an_epoch_ends_at_the_least_progress_any_batch_needed() -> None:
+def test_an_epoch_ends_at_the_smallest_progress_that_any_batch_needed() -> None:
     assert application().progress.tolist() == [100.0, 200.0, 300.0]
     assert application(epochs=2).progress.tolist() == [100.0, 200.0]
     assert application().iterations(45, 0) == pytest.approx(60.0)
 
 
-def test_a_whole_run_alone_by_hand() -> None:
+def test_the_time_of_a_run_alone_matches_a_manual_calculation() -> None:
     """One worker with the initial batch: 300 steps of 0.2 s. Two: 300 of 0.25 s with 5 records each."""
     app = application()
 
@@ -127,7 +127,7 @@ def test_files_are_read_and_placements_of_one_size_are_averaged(tmp_path: Path) 
         ({"validation_64": "progress\n1\n"}, "validation-64.csv: expected columns progress"),
     ],
 )
-def test_wrong_files_are_named(tmp_path: Path, changed: dict[str, str], complaint: str) -> None:
+def test_malformed_files_are_named(tmp_path: Path, changed: dict[str, str], complaint: str) -> None:
     with pytest.raises(DataError, match=complaint):
         load_application(write(tmp_path, **{**GOOD, **changed}))
 

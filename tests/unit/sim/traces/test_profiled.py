@@ -9,7 +9,7 @@ from elasticdl.sim.traces.pollux import OracleRateModel, ProfiledWorkload
 from tests.unit.sim.measured import LIMITS, application
 
 
-def test_progress_is_gain_over_the_time_of_a_step() -> None:
+def test_progress_is_the_gain_divided_by_the_step_time() -> None:
     """Two workers share a batch of 40: 20 records each, 0.4 s; with noise 1.43 times the square gain is 1.79 of 4."""
     job = ProfiledWorkload(application(), batch=40)
     job.place((2,), "", None)
@@ -18,7 +18,7 @@ def test_progress_is_gain_over_the_time_of_a_step() -> None:
     assert job.rate() == pytest.approx(float(gain_ratio(noise, 4.0)) / 0.4)
 
 
-def test_passes_wait_for_others_only_once() -> None:
+def test_the_passes_of_a_step_wait_for_other_workers_once() -> None:
     """One worker alone makes two passes of 40: 0.5 s each, and nobody to wait for; two make one, and wait 0.1 s."""
     alone, two = ProfiledWorkload(application(), batch=80), ProfiledWorkload(application(), batch=80)
     alone.place((1,), "", None)
@@ -29,7 +29,7 @@ def test_passes_wait_for_others_only_once() -> None:
     assert two.rate() == pytest.approx(worth / 0.6)
 
 
-def test_epochs_end_one_after_the_other() -> None:
+def test_epochs_end_in_order() -> None:
     job = ProfiledWorkload(application(), batch=10)
     job.place((1,), "", None)
 
@@ -44,7 +44,7 @@ def test_epochs_end_one_after_the_other() -> None:
     assert job.report().work_left == 0.0
 
 
-def test_a_job_that_is_done_may_be_placed_anew_and_does_nothing() -> None:
+def test_a_finished_job_does_nothing_after_a_new_placement() -> None:
     """As happens when it ends at the very moment of a decision."""
     job = ProfiledWorkload(application(), batch=None)
     job.place((1,), "", None)
@@ -65,7 +65,7 @@ def test_without_workers_nothing_is_done() -> None:
     assert job.report().work_done == 0.0
 
 
-def test_a_job_is_known_from_its_first_steps_on() -> None:
+def test_a_job_has_measurements_from_its_first_steps_on() -> None:
     job = ProfiledWorkload(application(), batch=None)
     job.place((1,), "", None)
     assert job.report().rates is None and job.report().speeds == ()
@@ -79,7 +79,7 @@ def test_a_job_is_known_from_its_first_steps_on() -> None:
     assert report_now.noise == application().noise(10, 0)
 
 
-def test_a_job_that_adapts_begins_with_the_initial_batch_and_takes_the_best_it_knows_then() -> None:
+def test_an_adaptive_job_starts_with_the_initial_batch_then_uses_the_best_known_one() -> None:
     job = ProfiledWorkload(application(), batch=None)
     job.place((2,), "", None)
     first = job.rate()
@@ -98,14 +98,14 @@ def test_a_job_that_adapts_begins_with_the_initial_batch_and_takes_the_best_it_k
     assert job.rate() > first
 
 
-def test_many_workers_have_at_least_the_least_each() -> None:
+def test_each_worker_has_at_least_the_smallest_local_batch() -> None:
     job = ProfiledWorkload(application(), batch=None)
     job.place((2, 2, 2, 2), "", None)  # 8 · 5 records, more than the initial 10
 
     assert job.rate() == pytest.approx(float(gain_ratio(application().noise(40, 0), 4.0)) / 1.15)
 
 
-def test_the_batch_of_a_user_stays() -> None:
+def test_a_batch_fixed_by_the_user_is_unchanged() -> None:
     job = ProfiledWorkload(application(), batch=40)
     job.place((2,), "", None)
     job.advance(1.0)
@@ -129,5 +129,5 @@ def test_an_oracle_knows_true_times_and_steps() -> None:
     assert report_now.work_left == pytest.approx(application().iterations(40, 2) - application().iterations(40, 0))
 
 
-def test_the_time_alone_is_the_applications() -> None:
+def test_the_time_alone_is_that_of_the_application() -> None:
     assert ProfiledWorkload(application(), batch=10).isolated_duration_s(1) == application().isolated_duration_s(10, 1)

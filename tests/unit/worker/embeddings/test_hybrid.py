@@ -118,7 +118,7 @@ def test_moved_layers_train_as_plain_ones_do_in_bf16() -> None:
     assert_same(plain, moved, tables)
 
 
-def test_rows_are_on_their_way_before_they_are_asked_for() -> None:
+def test_rows_are_prefetched_before_they_are_needed() -> None:
     _, tables = trained(torch.optim.SGD, LocalTableStore(LocalTables(seed=0)), ranks=2, depth=2)
 
     assert isinstance(tables, HybridEmbeddingTables)
@@ -140,7 +140,7 @@ class Growing(nn.Module):
         return self.head(self.words(words) * self.items(items)).squeeze(1)
 
 
-def test_a_model_with_tables_is_trained_alone_exported_and_predicts_without_us(tmp_path: Path) -> None:
+def test_a_model_with_tables_is_trained_locally_exported_and_predicts_without_elasticdl(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = Growing()
     job = elastic.join(model, torch.optim.SGD(model.parameters(), lr=0.5), Records(), global_batch_size=24, epochs=10)
@@ -165,7 +165,7 @@ def test_a_model_with_tables_is_trained_alone_exported_and_predicts_without_us(t
     assert set(model.state_dict()) == {"head.weight", "head.bias"}, "the rows are in the tables again"
 
 
-def test_a_warm_up_looks_rows_up_and_trains_none() -> None:
+def test_a_warm_up_reads_rows_and_trains_none() -> None:
     def train(is_warm: bool) -> list[float]:
         torch.manual_seed(0)
         model = Growing()

@@ -41,7 +41,7 @@ def start_client(master: Master, retry_s: float = 0.01, pace_s: float = 0.05) ->
     return client
 
 
-def test_every_lease_is_taken_once_and_the_end_is_known() -> None:
+def test_every_lease_is_taken_once_and_the_end_is_reported() -> None:
     master = Master(3)
     client, taken = start_client(master), list[int]()
     while (lease := client.wait_for_lease(SOON_S)) is not None:
@@ -77,7 +77,7 @@ def test_reports_made_while_the_master_is_slow_go_together_with_their_sums() -> 
     assert [report.finished for report in reports] == [False, True]
 
 
-def test_what_goes_wrong_is_raised_where_it_is_asked_for() -> None:
+def test_an_error_is_raised_when_a_lease_is_requested_or_reports_are_flushed() -> None:
     master = Master(1)
     master.failure = MasterUnreachable("gone")
     client = start_client(master, retry_s=0.01)
@@ -88,7 +88,7 @@ def test_what_goes_wrong_is_raised_where_it_is_asked_for() -> None:
         client.flush(SOON_S)
 
 
-def test_nothing_comes_while_others_hold_the_rest() -> None:
+def test_no_lease_is_returned_while_others_hold_the_remaining_ones() -> None:
     master = Master(1)
     master.open = {99}
     client = start_client(master, retry_s=0.01)
@@ -102,7 +102,7 @@ def test_nothing_comes_while_others_hold_the_rest() -> None:
     client.close()
 
 
-def test_progress_waits_for_company_and_the_end_of_a_lease_does_not() -> None:
+def test_progress_is_batched_and_the_end_of_a_lease_is_sent_at_once() -> None:
     master = Master(1)
     client = start_client(master, retry_s=0.01, pace_s=SOON_S)
     lease = client.wait_for_lease(SOON_S)
@@ -117,7 +117,7 @@ def test_progress_waits_for_company_and_the_end_of_a_lease_does_not() -> None:
     assert [report.done for request in master.requests[before:] for report in request.reports] == [10]
 
 
-def test_what_is_reported_is_waited_for_and_not_a_lease_that_never_comes() -> None:
+def test_a_flush_waits_for_reports_and_not_for_a_lease() -> None:
     master = Master(1)
     master.open = {99}
     client = start_client(master, retry_s=SOON_S)

@@ -85,7 +85,7 @@ def test_a_step_whose_round_broke_is_read_again() -> None:
         assert [value(feed, 0, rank) for rank in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
-def test_several_passes_are_asked_for_rank_by_rank() -> None:
+def test_several_passes_are_requested_rank_by_rank() -> None:
     plan = TrainingPlan(records=24, global_batch=4, logical_ranks=2, shuffle=False)
     dataset = Numbers(24)
     feed = feed_of(dataset, plan)
@@ -213,7 +213,7 @@ def test_an_item_that_fails_once_is_read_again() -> None:
     assert [value(feed, 0, rank) for rank in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
-def test_items_that_fail_again_are_skipped_and_named_where_the_job_allows_it() -> None:
+def test_items_that_fail_twice_are_skipped_and_reported_if_the_job_allows_it() -> None:
     plan = TrainingPlan(records=8, global_batch=8, logical_ranks=2, shuffle=False)
     reported: list[tuple[int, str]] = []
     fetcher = ItemFetcher(as_source(Flawed(8, {2: 99, 5: 99}), "numbers"), list, plan.seed, skips_bad=True)
@@ -230,7 +230,7 @@ def test_items_that_fail_again_are_skipped_and_named_where_the_job_allows_it() -
     ]  # fmt: skip
 
 
-def test_an_item_that_fails_again_is_an_error_with_the_option_where_it_does_not() -> None:
+def test_an_item_that_fails_twice_is_an_error_that_names_the_option_otherwise() -> None:
     plan = TrainingPlan(records=8, global_batch=8, logical_ranks=2, shuffle=False)
     feed = feed_of(Flawed(8, {2: 99}), plan)
     feed.prefetch(0, RankRange(0, 2))

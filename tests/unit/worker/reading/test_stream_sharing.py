@@ -53,7 +53,7 @@ def reading(rank: int, steps: range, state: Any = None) -> StreamPositions:
     return positions
 
 
-def test_all_members_know_where_all_streams_stand() -> None:
+def test_all_members_know_the_position_of_every_stream() -> None:
     members = [reading(rank, range(1, 8 + rank)) for rank in range(3)]
 
     share(members)
@@ -65,7 +65,7 @@ def test_all_members_know_where_all_streams_stand() -> None:
             assert torch.equal(position.state["more"][0], torch.tensor([7 + rank]))
 
 
-def test_what_is_told_later_counts_and_what_is_newer_stays() -> None:
+def test_the_newest_of_own_and_loaded_positions_is_used() -> None:
     positions = reading(0, range(1, 8))
 
     positions.load_state_dict({"0": [[3, "three"], [9, "nine"]], "1": [[4, "four"]]})
@@ -76,7 +76,7 @@ def test_what_is_told_later_counts_and_what_is_newer_stays() -> None:
     assert positions.find_newest(1, 3) is None and positions.find_newest(1, 5) == StreamPosition(4, "four")
 
 
-def test_a_state_that_cannot_be_kept_stays_with_its_worker(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_state_that_cannot_be_saved_stays_with_its_worker(caplog: pytest.LogCaptureFixture) -> None:
     odd = reading(0, range(1, 4), state={"open": object()})
     members = [odd, reading(1, range(1, 4))]
 
@@ -88,7 +88,7 @@ def test_a_state_that_cannot_be_kept_stays_with_its_worker(caplog: pytest.LogCap
     assert len(caplog.records) == 1 and "cannot store a object" in caplog.text
 
 
-def test_positions_are_kept_with_the_scripts_state_and_not_compared() -> None:
+def test_positions_are_saved_with_the_scripts_state_and_not_compared() -> None:
     ours, theirs = UserState(), UserState()
     ours.streams, theirs.streams = reading(0, range(1, 4)), StreamPositions(EPOCH_STEPS)
     tensors: dict[str, torch.Tensor] = {}

@@ -94,7 +94,7 @@ def step_batches(feed: LoaderFeed, step: int, share: RankRange) -> list[Any]:
 
 @pytest.mark.parametrize("dataset", [Sharded(50), Whole(50), Stateful(50)])
 @pytest.mark.parametrize(("batch", "ranks"), [(8, 4), (6, 2), (5, 1), (12, 3)])
-def test_every_record_is_trained_once_an_epoch(dataset: Any, batch: int, ranks: int) -> None:
+def test_every_record_is_trained_once_per_epoch(dataset: Any, batch: int, ranks: int) -> None:
     plan = plan_of(50, batch, ranks, epochs=2)
     feed = feed_of(dataset, plan)
     for epoch in range(2):
@@ -104,7 +104,7 @@ def test_every_record_is_trained_once_an_epoch(dataset: Any, batch: int, ranks: 
 
 
 @pytest.mark.parametrize("dataset", [Sharded(48), Whole(48), Stateful(48)])
-def test_a_stream_is_taken_over_at_the_record_it_stands_at(dataset: Any) -> None:
+def test_a_stream_is_continued_at_its_current_record(dataset: Any) -> None:
     plan = plan_of(48, 12, 3, epochs=2)
     all_ranks = feed_of(dataset, plan)
     expected = [step_batches(all_ranks, step, RankRange(0, 3)) for step in range(plan.total_steps)]
@@ -128,7 +128,7 @@ def test_random_numbers_of_a_stream_do_not_depend_on_where_it_was_entered() -> N
     assert step_batches(feed_of(Random(0), plan), 7, RankRange(1, 1)) == expected[7][1:]
 
 
-def test_a_known_state_saves_the_skipping() -> None:
+def test_a_known_state_avoids_skipping_records() -> None:
     plan = plan_of(400, 8, 2)
     first = feed_of(Stateful(400), plan)
     for step in range(40):
@@ -142,7 +142,7 @@ def test_a_known_state_saves_the_skipping() -> None:
     assert Stateful.reads == 8
 
 
-def test_a_stream_that_is_open_far_behind_is_entered_anew() -> None:
+def test_a_stream_that_is_far_behind_is_opened_again() -> None:
     """A worker has a stream again that others have read meanwhile."""
     plan = plan_of(400, 8, 2)
     first, second = feed_of(Stateful(400), plan), feed_of(Stateful(400), plan)
@@ -157,7 +157,7 @@ def test_a_stream_that_is_open_far_behind_is_entered_anew() -> None:
     assert Stateful.reads == 8
 
 
-def test_a_state_of_a_dataset_that_does_not_shard_leads_to_its_own_records() -> None:
+def test_the_state_of_an_unsharded_dataset_continues_with_its_own_records() -> None:
     class WholeStateful(Stateful):
         def __iter__(self) -> Iterator[Any]:
             start, self.position = self.position, 0
@@ -227,7 +227,7 @@ def test_set_epoch_is_called_on_every_stream() -> None:
     assert step_batches(feed, 1, RankRange(0, 2)) == [["1/0", "1/2"], ["1/1", "1/3"]]
 
 
-def test_uneven_streams_are_trained_to_their_ends_where_their_lengths_are_known() -> None:
+def test_uneven_streams_of_known_length_are_trained_to_their_ends() -> None:
     lengths = tuple(count_records(Uneven(0), 4))
     assert lengths == (2, 5, 8, 11)
     plan = plan_of(6 * 8, 8, 4)  # as many steps as the longest needs

@@ -80,7 +80,7 @@ def wait_ready(donor: StateDonor, training: TrainingState) -> None:
     until("the newcomer is close", lambda: donor.are_caught_up(["worker-1"], training.step, 1.0))
 
 
-def test_a_newcomer_is_fed_once_it_is_wanted_and_ends_with_the_same_bits(donor: StateDonor, newcomer: Newcomer) -> None:
+def test_a_newcomer_gets_the_state_and_ends_with_the_same_bits(donor: StateDonor, newcomer: Newcomer) -> None:
     training = new_training()
     training.begin()
     step(training, donor)
@@ -112,7 +112,7 @@ def test_a_donor_that_took_the_state_of_another_sends_an_image_again(donor: Stat
     assert same(training, newcomer.training) and newcomer.states == 2
 
 
-def test_a_newcomer_that_a_later_round_leaves_out_is_hung_up_on(donor: StateDonor, newcomer: Newcomer) -> None:
+def test_a_newcomer_that_a_later_round_excludes_is_disconnected(donor: StateDonor, newcomer: Newcomer) -> None:
     training = new_training()
     training.begin()
     donor.set_newcomers(["worker-1"])
@@ -124,7 +124,9 @@ def test_a_newcomer_that_a_later_round_leaves_out_is_hung_up_on(donor: StateDono
     assert not donor.has_followers()
 
 
-def test_a_newcomer_that_asks_before_its_round_is_known_is_kept(donor: StateDonor, newcomer: Newcomer) -> None:
+def test_a_newcomer_that_connects_before_its_round_is_known_is_not_dropped(
+    donor: StateDonor, newcomer: Newcomer
+) -> None:
     training = new_training()
     training.begin()
     donor.set_newcomers(["worker-9"])
@@ -135,7 +137,7 @@ def test_a_newcomer_that_asks_before_its_round_is_known_is_kept(donor: StateDono
     assert not newcomer.entered.done()
 
 
-def test_a_worker_that_asks_again_replaces_its_older_hand_over(donor: StateDonor, newcomer: Newcomer) -> None:
+def test_a_worker_that_asks_again_replaces_its_older_transfer(donor: StateDonor, newcomer: Newcomer) -> None:
     again = Newcomer(donor, "worker-1")
     training = new_training()
     training.begin()
@@ -150,9 +152,7 @@ def test_a_worker_that_asks_again_replaces_its_older_hand_over(donor: StateDonor
     again.close()
 
 
-def test_one_that_cannot_be_told_to_enter_is_hung_up_on_rather_than_left_waiting(
-    donor: StateDonor, newcomer: Newcomer
-) -> None:
+def test_a_newcomer_that_cannot_be_notified_to_enter_is_disconnected(donor: StateDonor, newcomer: Newcomer) -> None:
     training = new_training()
     training.begin()
     donor.set_newcomers(["worker-1"])
@@ -162,7 +162,9 @@ def test_one_that_cannot_be_told_to_enter_is_hung_up_on_rather_than_left_waiting
         newcomer.entered.result(PATIENCE_S)
 
 
-def test_an_update_that_does_not_lead_on_is_refused_by_the_newcomer(donor: StateDonor, newcomer: Newcomer) -> None:
+def test_an_update_that_does_not_follow_the_state_is_refused_by_the_newcomer(
+    donor: StateDonor, newcomer: Newcomer
+) -> None:
     training = new_training()
     training.begin()
     donor.set_newcomers(["worker-1"])

@@ -53,7 +53,7 @@ def test_every_slot_arrives_as_it_was_written(members: list[tuple[float, int]]) 
     assert not report.must_stop
 
 
-def test_one_member_that_stops_reaches_all() -> None:
+def test_all_members_learn_that_one_stops() -> None:
     layout = StepReportLayout(3)
 
     assert layout.read(
@@ -61,7 +61,7 @@ def test_one_member_that_stops_reaches_all() -> None:
     ).must_stop
 
 
-def test_all_learn_whether_one_stops_because_its_master_does_not_come_back() -> None:
+def test_all_members_learn_that_one_stops_because_its_master_is_gone() -> None:
     layout = StepReportLayout(3)
     stops = [write_tail(layout, {}, 1, 0, 0), write_tail(layout, {}, 1, 1, 0, stop=True)]
 
@@ -101,7 +101,7 @@ def test_a_loss_that_is_not_finite_stays_in_its_slot() -> None:
     assert report.records == 4
 
 
-def test_squares_arrive_by_logical_rank_also_where_one_has_no_records() -> None:
+def test_squares_arrive_by_logical_rank_even_if_a_rank_has_no_records() -> None:
     layout = StepReportLayout(4)
     members = [write_tail(layout, {}, 1, 0, 0, squares=squares({0: 0.5, 2: 1e-30})), write_tail(layout, {}, 1, 1, 0)]
     members.append(write_tail(layout, {}, 1, 2, 0, squares=squares({3: 7.25})))
@@ -112,7 +112,7 @@ def test_squares_arrive_by_logical_rank_also_where_one_has_no_records() -> None:
     assert report.noise_parts == 3
 
 
-def test_the_first_member_says_how_many_batches_make_an_update() -> None:
+def test_the_first_member_decides_the_number_of_batches_per_update() -> None:
     layout = StepReportLayout(3)
     report = layout.read(
         add_tails(layout, [write_tail(layout, {}, 1, rank, 0, batch_change=(rank + 4, rank + 2)) for rank in range(3)])
@@ -121,7 +121,7 @@ def test_the_first_member_says_how_many_batches_make_an_update() -> None:
     assert (report.batch_change, report.batch_scale) == (4, 2)
 
 
-def test_the_first_member_says_what_the_learning_rate_is_multiplied_with() -> None:
+def test_the_first_member_decides_the_factor_of_the_learning_rate() -> None:
     layout = StepReportLayout(3)
     report = layout.read(
         add_tails(layout, [write_tail(layout, {}, 1, rank, 0, rate_factor=0.5 + rank) for rank in range(3)])
@@ -143,7 +143,7 @@ def test_digests_and_touched_parameters_of_all_members_arrive() -> None:
     assert report.touched == (True, False, True)
 
 
-def test_all_learn_who_left_its_loop_and_no_round_is_agreed() -> None:
+def test_all_members_learn_which_left_its_loop_and_no_round_is_agreed() -> None:
     layout = StepReportLayout(4)
 
     report = layout.read(add_tails(layout, [write_tail(layout, {}, 2, 0, 7), write_tail(layout, {}, 2, 1, LEFT_LOOP)]))

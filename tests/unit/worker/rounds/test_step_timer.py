@@ -28,11 +28,11 @@ def step(pace: StepTimer, clock: Clock, seconds: float, ranks: int = 1) -> float
     return pace.record_applied()
 
 
-def test_the_first_step_of_all_costs_nothing(clock: Clock) -> None:
+def test_the_very_first_step_has_no_round_cost(clock: Clock) -> None:
     assert step(StepTimer(), clock, 3.0) == 0.0
 
 
-def test_ordinary_steps_tell_no_cost_and_set_the_pace(clock: Clock) -> None:
+def test_ordinary_steps_report_no_cost_and_define_the_usual_time(clock: Clock) -> None:
     pace = StepTimer()
     step(pace, clock, 0.1)
 
@@ -52,7 +52,7 @@ def test_a_new_round_costs_what_it_took_beyond_an_ordinary_step(clock: Clock) ->
     assert step(pace, clock, 0.1) is None
 
 
-def test_a_round_that_made_a_step_faster_cost_nothing(clock: Clock) -> None:
+def test_a_round_that_made_a_step_faster_has_no_cost(clock: Clock) -> None:
     pace = StepTimer()
     for _ in range(3):
         step(pace, clock, 0.1)
@@ -68,7 +68,7 @@ def test_the_time_of_a_logical_rank_is_a_share_of_the_computation(clock: Clock) 
     assert pace.compute_s == pytest.approx(0.1)
 
 
-def test_one_slow_step_does_not_set_the_pace(clock: Clock) -> None:
+def test_one_slow_step_does_not_define_the_usual_time(clock: Clock) -> None:
     pace = StepTimer()
     for seconds in (0.1, 0.1, 0.1, 1.1):
         step(pace, clock, seconds)
@@ -84,7 +84,7 @@ def update(pace: StepTimer, clock: Clock, compute_s: float, wait_s: float, passe
     pace.record_applied()
 
 
-def test_an_update_of_several_passes_tells_what_one_of_a_single_pass_would_take(clock: Clock) -> None:
+def test_an_update_of_several_passes_reports_the_time_of_a_single_pass(clock: Clock) -> None:
     pace = StepTimer()
     for _ in range(3):
         update(pace, clock, compute_s=0.4, wait_s=0.05, passes=4)
@@ -96,7 +96,7 @@ def test_an_update_of_several_passes_tells_what_one_of_a_single_pass_would_take(
     assert pace.compute_s == pytest.approx(0.05)
 
 
-def test_the_times_of_a_round_say_nothing_of_the_one_before(clock: Clock) -> None:
+def test_times_of_an_earlier_round_are_discarded(clock: Clock) -> None:
     pace = StepTimer()
     for _ in range(3):
         update(pace, clock, compute_s=0.4, wait_s=0.1, passes=1)

@@ -47,11 +47,11 @@ def test_a_single_batch_is_never_scaled_not_even_a_short_one(rule: LrScaling, sc
     assert batch(rule).record_update(Update(32, 1, scale, KNOWN)) == 1.0
 
 
-def test_an_update_cut_short_by_the_epoch_is_scaled_by_what_it_has() -> None:
+def test_an_update_shortened_by_the_end_of_an_epoch_is_scaled_by_its_actual_batches() -> None:
     assert batch(LrScaling.LINEAR, 4).record_update(Update(80, 3, 2.5, KNOWN)) == 2.5
 
 
-def test_progress_counts_what_updates_are_worth() -> None:
+def test_progress_counts_updates_by_their_gain() -> None:
     counted = batch(LrScaling.LINEAR, 4)
     counted.record_update(Update(32, 1, 1.0, KNOWN))
     counted.record_update(Update(128, 4, 4.0))
@@ -59,7 +59,7 @@ def test_progress_counts_what_updates_are_worth() -> None:
     assert counted.progress == pytest.approx(1 + 8 / (6 / 4 + 2))
 
 
-def test_a_change_holds_from_the_next_update_on() -> None:
+def test_a_change_applies_from_the_next_update_on() -> None:
     changed = batch(LrScaling.LINEAR)
     assert changed.record_update(Update(32, 1, 1.0, change=1, batch_scale=4)) == 1.0
 
@@ -67,7 +67,7 @@ def test_a_change_holds_from_the_next_update_on() -> None:
 
 
 @given(st.integers(1, 40), st.integers(1, 9), st.integers(1, 3), st.integers(0, 60))
-def test_updates_take_every_step_once_and_cross_no_end_of_an_epoch(
+def test_updates_take_every_step_once_and_never_cross_epochs(
     records: int, scale: int, epochs: int, max_steps: int
 ) -> None:
     plan = TrainingPlan(records=records, global_batch=3, logical_ranks=2, epochs=epochs, max_steps=max_steps)
@@ -104,7 +104,7 @@ def test_a_checkpoint_of_another_run_keeps_the_scale_but_not_the_number_of_its_c
     assert (later.scale, later.change) == (4, 0)
 
 
-def test_a_checkpoint_that_says_nothing_is_of_a_batch_that_stayed_as_it_was() -> None:
+def test_a_checkpoint_without_a_scale_means_an_unchanged_batch() -> None:
     loaded = batch(LrScaling.SQRT, 4)
     loaded.load_state_dict({}, 12)
 
@@ -121,24 +121,24 @@ def test_a_checkpoint_that_says_nothing_is_of_a_batch_that_stayed_as_it_was() ->
         (5, (3, 4), (3, 4)),  # who has not heard of a newer one does not turn it back
     ],
 )
-def test_the_newest_change_counts_whose_step_has_come(
+def test_the_newest_change_whose_step_is_reached_applies(
     step: int, known: tuple[int, int], expected: tuple[int, int]
 ) -> None:
     assert newest_change([BatchScaleChange(1, 5, 2), BatchScaleChange(2, 10, 8)], step, known) == expected
 
 
-def test_a_change_without_a_step_holds_at_once() -> None:
+def test_a_change_without_a_step_applies_at_once() -> None:
     assert newest_change([BatchScaleChange(1, 50, 2), BatchScaleChange(2, -1, 3)], 7, (0, 1)) == (2, 3)
 
 
-def test_a_schedule_may_begin_with_the_first_step() -> None:
+def test_a_schedule_may_start_at_the_first_step() -> None:
     begun = AdaptiveBatch(LrScaling.SQRT, 32, {0: 4, 100: 8})
     begun.begin()
 
     assert (begun.scale, begun.change) == (4, 1)
 
 
-def test_rates_are_scaled_for_one_update_and_are_what_they_were() -> None:
+def test_rates_are_scaled_for_one_update_and_restored() -> None:
     parameters = [nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(2))]
     groups: list[dict[str, Any]] = [{"params": [parameters[0]]}, {"params": [parameters[1]], "lr": 0.3}]
     optimizer = torch.optim.SGD(groups, lr=0.1)

@@ -30,7 +30,7 @@ def test_the_names_are_those_of_torch() -> None:
     assert list(ModelBuffers(model).capture()) == names(model)
 
 
-def test_restoring_undoes_what_was_done_to_buffers_since() -> None:
+def test_restoring_undoes_later_changes_of_buffers() -> None:
     model = Shared()
     buffers = ModelBuffers(model)
     before = buffers.capture()

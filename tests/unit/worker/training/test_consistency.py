@@ -44,7 +44,7 @@ def test_any_single_changed_bit_changes_the_checksum(dtype: torch.dtype, size: i
 
 @given(st.integers(0, 3), st.integers(4, 9), st.sampled_from([(0.0, 1e-30), (3.0, 4.0), (1.0, 2.0)]))
 @settings(max_examples=examples(60))
-def test_rows_that_change_places_change_the_checksum(one: int, two: int, numbers: tuple[float, float]) -> None:
+def test_swapped_rows_change_the_checksum(one: int, two: int, numbers: tuple[float, float]) -> None:
     rows = torch.zeros(10, 128)
     rows[one], rows[two] = numbers
     swapped = rows.clone()
@@ -101,7 +101,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert hyperparameter_entries(newcomer) == hyperparameter_entries(training)
 
 
-def test_a_worker_that_stays_in_eval_is_named_where_that_matters() -> None:
+def test_a_worker_left_in_eval_mode_is_named_if_the_mode_matters() -> None:
     """Linear layers compute the same in both modes: to forget model.train() harms nobody there."""
     plain, dropping = new_training(), new_training()
     assert isinstance(dropping.model, nn.Sequential)
@@ -139,7 +139,7 @@ def test_replicas_with_the_same_history_have_the_same_digest(is_whole: bool) -> 
     ("every", "step", "is_saved", "expected"),
     [(4, 8, False, True), (4, 9, False, False), (4, 9, True, True), (4, 0, True, False), (0, 8, True, False)],
 )
-def test_all_of_the_state_is_compared_every_so_many_steps_and_before_a_checkpoint(
+def test_the_whole_state_is_compared_at_intervals_and_before_a_checkpoint(
     every: int, step: int, is_saved: bool, expected: bool
 ) -> None:
     assert ConsistencyGuard(every).is_due(step, is_saved=is_saved) is expected

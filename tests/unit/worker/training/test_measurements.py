@@ -16,7 +16,9 @@ ENTRIES = st.lists(
 
 
 @given(ENTRIES, st.integers(0, 7))
-def test_averages_do_not_depend_on_who_measured_what(entries: list[tuple[int, str, int, float]], border: int) -> None:
+def test_averages_do_not_depend_on_how_measurements_are_split(
+    entries: list[tuple[int, str, int, float]], border: int
+) -> None:
     first = Measurements(entry for entry in entries if entry[0] < border)
     second = Measurements(entry for entry in entries if entry[0] >= border)
 
@@ -33,5 +35,5 @@ def test_a_mean_is_weighted_by_records() -> None:
     assert measurements.averages() == {"accuracy": 0.75}
 
 
-def test_nothing_measured_takes_no_bytes() -> None:
+def test_no_measurements_take_no_bytes() -> None:
     assert Measurements().encode() == b"" and Measurements.decode([b""]).averages() == {}

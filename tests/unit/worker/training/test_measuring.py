@@ -114,13 +114,13 @@ def measured(meter: NoiseMeter, squares: SquaredNorms, batch: AdaptiveBatch, ste
     return measured_steps
 
 
-def test_one_update_in_eight_is_measured_and_the_first_that_can_be() -> None:
+def test_the_first_update_and_every_eighth_are_measured() -> None:
     batch, squares = AdaptiveBatch(LrScaling.NONE, 8), SquaredNorms()
 
     assert measured(NoiseMeter(4, squares), squares, batch, range(3, 30)) == [3, 8, 16, 24]
 
 
-def test_where_an_update_has_one_part_two_in_a_row_are_compared() -> None:
+def test_updates_with_one_part_are_compared_with_the_previous_update() -> None:
     batch, squares = AdaptiveBatch(LrScaling.NONE, 8), SquaredNorms()
     meter, measured_steps = NoiseMeter(1, squares), []
     gradients = list(torch.randn(2 * MEASURE_EVERY_UPDATES + 1, 16, generator=torch.Generator().manual_seed(3)))

@@ -38,7 +38,7 @@ def estimate(parts: list[Floats], sizes: list[int]) -> NoiseEstimate:
     [[8, 8, 8, 8], [9, 9, 8, 8, 7], [32, 32], [32] * 6, [3, 2]],
     ids=["equal", "unequal", "two passes", "six passes", "short"],
 )
-def test_the_mean_of_many_estimates_is_the_truth_however_the_batch_is_cut(sizes: list[int]) -> None:
+def test_the_mean_of_many_estimates_is_exact_however_the_batch_is_split(sizes: list[int]) -> None:
     rng = np.random.default_rng(1)
     mean, sigma = rng.normal(size=DIMENSIONS) / 4, rng.uniform(0.5, 2, size=DIMENSIONS)
 
@@ -50,7 +50,7 @@ def test_the_mean_of_many_estimates_is_the_truth_however_the_batch_is_cut(sizes:
     assert abs(variance - (sigma @ sigma) / GLOBAL_BATCH) < 4 * error[1]
 
 
-def test_equal_parts_have_the_estimate_of_the_paper() -> None:
+def test_equal_parts_give_the_estimate_of_the_paper() -> None:
     rng = np.random.default_rng(2)
     parts = [rng.normal(size=DIMENSIONS) for _ in range(4)]
 
@@ -61,7 +61,7 @@ def test_equal_parts_have_the_estimate_of_the_paper() -> None:
     assert noise.variance == pytest.approx((local - total) * 2 / 3)
 
 
-def test_one_gradient_after_the_other_tells_the_same() -> None:
+def test_consecutive_gradients_give_the_same_estimate() -> None:
     rng = np.random.default_rng(3)
     mean, sigma = rng.normal(size=DIMENSIONS) / 4, rng.uniform(0.5, 2, size=DIMENSIONS)
     estimates = []
@@ -79,11 +79,11 @@ def test_one_gradient_after_the_other_tells_the_same() -> None:
 @pytest.mark.parametrize(
     ("local", "total", "parts"), [(1.0, 0.5, 1), (1.0, 0.5, 0), (float("inf"), 1.0, 4), (1.0, float("nan"), 4)]
 )
-def test_what_does_not_tell_is_no_estimate(local: float, total: float, parts: int) -> None:
+def test_insufficient_gradients_give_no_estimate(local: float, total: float, parts: int) -> None:
     assert estimate_from_parts(local, total, parts, 1.0) is None
 
 
-def test_estimates_are_smoothed_as_if_the_beginning_had_no_zeros() -> None:
+def test_smoothed_estimates_are_corrected_for_the_initial_zeros() -> None:
     noise, scales = SmoothedNoise(), [1.0, 4.0, 4.0, 0.3]
     estimates = [NoiseEstimate(float(n + 1), float(10 * n)) for n in range(4)]
     square = variance = weight = 0.0
@@ -97,7 +97,7 @@ def test_estimates_are_smoothed_as_if_the_beginning_had_no_zeros() -> None:
     assert noise.variance == pytest.approx(variance / weight)
 
 
-def test_another_way_of_estimating_begins_anew() -> None:
+def test_a_different_kind_of_estimate_restarts_the_smoothing() -> None:
     noise = SmoothedNoise()
     noise.add(NoiseEstimate(100.0, 100.0, is_difference=True), 1.0)
     noise.add(NoiseEstimate(2.0, 3.0), 1.0)
@@ -106,7 +106,7 @@ def test_another_way_of_estimating_begins_anew() -> None:
     assert noise.has_estimate(is_difference=False) and not noise.has_estimate(is_difference=True)
 
 
-def test_what_is_negative_by_chance_is_taken_for_nothing() -> None:
+def test_negative_estimates_count_as_zero() -> None:
     noise = SmoothedNoise()
     noise.add(NoiseEstimate(-1.0, 4.0), 1.0)
 

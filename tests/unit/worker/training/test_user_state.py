@@ -44,7 +44,7 @@ def test_state_comes_back_through_json() -> None:
     assert restored_scaler.get_scale() == 64.0
 
 
-def test_what_the_state_says_nothing_of_is_named() -> None:
+def test_objects_missing_from_the_state_are_named() -> None:
     state = UserState(objects={"average": nn.Linear(2, 1)})
 
     assert state.restore({}, {}) == ["average"]
@@ -70,7 +70,7 @@ def composed(kind: str, optimizer: torch.optim.Optimizer) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["plain", "chained", "sequential"])
-def test_a_scheduler_that_somebody_else_stepped_is_noticed(kind: str) -> None:
+def test_a_scheduler_that_was_stepped_elsewhere_is_detected(kind: str) -> None:
     optimizer = sgd()
     scheduler = composed(kind, optimizer)
     state = UserState([scheduler])
@@ -96,7 +96,7 @@ def test_an_object_without_a_step_is_no_scheduler() -> None:
         UserState([nn.Linear(1, 1)]).check_objects()
 
 
-def test_a_worker_without_a_record_in_its_first_step_may_unscale() -> None:
+def test_a_worker_without_records_in_its_first_step_may_unscale() -> None:
     parameter = nn.Parameter(torch.ones(2))
     parameter.grad = torch.ones(2)
     optimizer = torch.optim.SGD([parameter], lr=0.1)

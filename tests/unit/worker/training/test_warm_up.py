@@ -31,7 +31,7 @@ def test_steps_that_are_never_trained_are_not_warmed() -> None:
     assert set(find_batch_sizes(plan(33, 2, max_steps=2))) == {5}
 
 
-def test_nothing_is_left_of_a_warm_up() -> None:
+def test_a_warm_up_leaves_no_trace_in_the_state() -> None:
     torch.manual_seed(3)
     model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Dropout(0.5))
     before = {name: value.clone() for name, value in model.state_dict().items()}

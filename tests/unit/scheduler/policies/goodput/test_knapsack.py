@@ -33,7 +33,7 @@ def best_of_all(jobs: list[KnapsackOptions], capacity: int) -> float:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_exact_is_the_best_of_all(seed: int) -> None:
+def test_the_exact_solution_is_the_best_of_all_choices(seed: int) -> None:
     jobs, capacity = random_jobs(seed), 3 + seed % 15
     value, devices = worth(jobs, knapsack.solve_exactly(jobs, capacity))
 
@@ -43,7 +43,7 @@ def test_exact_is_the_best_of_all(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize("is_concave", [False, True])
-def test_by_hull_is_as_good_but_for_the_last_step(seed: int, is_concave: bool) -> None:
+def test_the_hull_solution_loses_at_most_the_value_of_one_job(seed: int, is_concave: bool) -> None:
     """What it may miss is less than the greatest value of one job: a step that did not fit."""
     jobs, capacity = random_jobs(seed, jobs=12, is_concave=is_concave), 10 + seed
     value, devices = worth(jobs, knapsack.solve_by_hull([[options] for options in jobs], [capacity]))
@@ -53,7 +53,7 @@ def test_by_hull_is_as_good_but_for_the_last_step(seed: int, is_concave: bool) -
     assert best - max(float(options.values.max()) for options in jobs) <= value <= best + 1e-9
 
 
-def test_by_hull_is_exact_where_every_step_is_one_device_and_gains_shrink() -> None:
+def test_the_hull_solution_is_exact_for_concave_single_device_steps() -> None:
     random = np.random.default_rng(0)
     jobs = [
         KnapsackOptions(np.arange(1, 9), np.float64(random.uniform(0.5, 2.0)) * np.arange(1, 9) ** 0.6)
@@ -65,7 +65,7 @@ def test_by_hull_is_exact_where_every_step_is_one_device_and_gains_shrink() -> N
         assert value == pytest.approx(worth(jobs, knapsack.solve_exactly(jobs, capacity))[0])
 
 
-def test_with_room_for_all_every_job_gets_its_best() -> None:
+def test_with_enough_capacity_every_job_gets_its_best_choice() -> None:
     jobs = random_jobs(1)
     best = [(0, int(np.argmax(options.values))) for options in jobs]
 
@@ -85,7 +85,7 @@ def test_no_capacity_and_no_jobs_have_empty_answers() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_every_kind_of_device_has_its_own_room_and_a_job_one_kind(seed: int) -> None:
+def test_each_kind_has_its_own_capacity_and_each_job_uses_one_kind(seed: int) -> None:
     random = np.random.default_rng(seed)
     jobs = []
     for _ in range(8):
