@@ -17,7 +17,7 @@ from elasticdl.reporting.figures import COLORS, INK, style_axes
 CLAIM_COLOR = figures.RED
 
 JobGroups = Mapping[str, Sequence[str]]
-"""Jobs that are drawn as one, by what they are called together; the lowest first."""
+"""The groups of jobs that are drawn as one area each, by their label; the lowest area first."""
 
 
 def draw_policies(
@@ -29,13 +29,14 @@ def draw_policies(
     claims: Mapping[str, tuple[float, str]],
     level: float | None = None,
 ) -> None:
-    """`notes`: one a course. `claims`: by policy, when something happened in the original, and what.
+    """Draws the devices of each group of jobs over time, one panel for each policy.
 
-    `level`: the share of the cluster that is in use, as the original says.
+    `notes` has a text for each course. `claims` are events of the original, by policy: their time and their text.
+    `level` is the share of the cluster in use that the original claims.
     """
     figure = figures.new_figure(11, 0.9 + 2.35 * len(courses))
     rows = figure.subplots(len(courses), 1, sharex=True, squeeze=False)[:, 0]
-    last = max([result.end_s for result in courses] + [at for at, _ in claims.values()])
+    last = max([result.end_s for result in courses] + [claimed_s for claimed_s, _ in claims.values()])
     for axes, course, grouped, note in zip(rows, courses, groups, notes, strict=True):
         style_axes(axes)
         _draw_areas(axes, course, grouped)
@@ -45,9 +46,9 @@ def draw_policies(
         axes.set_ylabel("devices", color=INK)
         axes.set_title(f"{course.policy}: {note}", loc="left", fontsize=10, color=INK)
         if course.policy in claims:
-            at, text = claims[course.policy]
-            axes.axvline(at, color=CLAIM_COLOR, linestyle="--", linewidth=1.4)
-            _annotate(axes, (at, course.devices * 1.09), text)
+            claimed_s, text = claims[course.policy]
+            axes.axvline(claimed_s, color=CLAIM_COLOR, linestyle="--", linewidth=1.4)
+            _annotate(axes, (claimed_s, course.devices * 1.09), text)
         if level is not None:
             axes.axhline(course.devices * level, color=CLAIM_COLOR, linestyle="--", linewidth=1.4)
             _annotate(axes, (last * 1.03, course.devices * 1.08), f"the original: more than {level:.0%} in use")
@@ -121,7 +122,7 @@ def draw_convergence(path: Path, title: str, runs: Sequence[ConvergenceRun], not
                 linewidth=2.0 if run.is_elastic else 1.3,
                 label=name if run is group[0] else None,
             )  # fmt: skip
-    # The rise from nothing is the same for all; what matters is above it.
+    # All curves start alike; the scale shows the part above.
     ordered = sorted(auc for run in runs for _, auc in run.points)
     bottom, top = ordered[len(ordered) // 8], ordered[-1]
     margin = max(top - bottom, 1e-4) / 12
@@ -145,8 +146,8 @@ def draw_experiment(
     if name == TWO_JOBS:
         groups = [{"first job": ["first"], "second job": ["second"]} for _ in results]
         for result in results if not real else ():
-            at = simulation.CLAIMED_END_S.get(result.policy, simulation.CLAIMED_ELASTIC_END_S)
-            claims[result.policy] = at, f"the original: {at:.0f} s"
+            claimed_s = simulation.CLAIMED_END_S.get(result.policy, simulation.CLAIMED_ELASTIC_END_S)
+            claims[result.policy] = claimed_s, f"the original: {claimed_s:.0f} s"
         title = f"Two jobs that do not fit at once ({where})"
     else:
         for result in results:

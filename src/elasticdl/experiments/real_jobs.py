@@ -1,8 +1,8 @@
-"""The experiments with real processes: this machine's scheduler, real jobs, and what their event logs tell.
+"""The experiments with real processes: this machine's scheduler, real jobs, and results from their event logs.
 
-Scaled down to 8 slots. Batches are mostly asleep, so that 8 workers train side by side on two cores. The service is
-jobs of greater priority that come and end by themselves. A job waits until its slots are free and the scheduler
-launches it; its workers run some seconds later, as in the simulator.
+Scaled down to 8 slots. Batches mostly sleep, so that 8 workers train at the same time on two cores. The service
+consists of jobs of higher priority that start and end by themselves. A job waits until its slots are free and the
+scheduler launches it; its workers run some seconds later, as in the simulator.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ PrintLine = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class ExperimentJob:
-    """A job of an experiment, and how long after the first job it is submitted."""
+    """A job of an experiment, and its delay after the submission of the first job."""
 
     name: str
-    submitted_after_s: float  # of the first it does not count
+    submitted_after_s: float  # not used for the first job
     steps: int
     min_workers: int
     workers: int
     max_workers: int
     priority: int = 0
-    is_endless: bool = False  # it is stopped when all others are over
+    is_endless: bool = False  # it is stopped when all other jobs have ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +57,13 @@ class Scenario:
 
 
 SCENARIOS = {
-    # As 175 of 320, the second in the middle of the first.
+    # In proportion to 175 of 320; the second is submitted in the middle of the first.
     "two-jobs": Scenario(8, (ExperimentJob("first", 0.0, 120, 1, 5, 5), ExperimentJob("second", 12.0, 120, 1, 5, 5))),
     "mixed": Scenario(
         8,
         (
             ExperimentJob("training", 0.0, 100_000, 1, 6, 8, is_endless=True),
-            # Never more than 7 slots together, however long they take to start.
+            # At most 7 slots together, however long the jobs take to start.
             ExperimentJob("service-1", 5.0, 50, 3, 3, 3, priority=10),
             ExperimentJob("service-2", 20.0, 35, 2, 2, 2, priority=10),
             ExperimentJob("service-3", 50.0, 30, 2, 2, 2, priority=10),
@@ -73,7 +73,7 @@ SCENARIOS = {
 
 
 def run_experiment(name: str, say: PrintLine) -> list[ExperimentResult]:
-    """Runs one policy after the other. Ctrl-C and SIGTERM leave no job behind."""
+    """Runs the policies one after the other. Ctrl-C and SIGTERM leave no job behind."""
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     courses = []
     for policy in POLICIES:
@@ -149,7 +149,7 @@ class _JobObserver:
 
 @contextmanager
 def _running_scheduler(policy: str, slots: int, queue: SubmissionQueue) -> Iterator[None]:
-    """Runs a scheduler while the block lasts. Whatever happens there, no job is left afterwards."""
+    """Runs a scheduler during the block. However the block ends, no job is left afterwards."""
     environ = {**home.process_environ(), "OMP_NUM_THREADS": "1"}
     queue.root.mkdir(parents=True, exist_ok=True)
     argv = [sys.executable, "-P", "-m", "elasticdl.cli", "scheduler", f"--budget={slots}", f"--policy={policy}"]
@@ -195,7 +195,7 @@ def _submit_job(job: ExperimentJob, queue: SubmissionQueue) -> float:
 def _job_run(
     events: list[Mapping[str, Any]], submitted_at: float, launched_at: float | None, began: float, end: float
 ) -> JobRun:
-    """A worker has its slot from its launch to its end; the job's slots are free for it a little before."""
+    """A worker has its slot from its launch to its end; the job's slots become free for it slightly earlier."""
     lives = [life for life in timeline.worker_lifetimes(events) if life.started_at < end]
     joined = [life.joined_at - began for life in lives if life.joined_at is not None]
     ended = [min(life.ended_at or end, end) - began for life in lives]
@@ -212,5 +212,5 @@ def _wait_until(is_so: Callable[[], bool], awaited: str, process: subprocess.Pop
     deadline = time.monotonic() + TIMEOUT_S
     while not is_so():
         if time.monotonic() > deadline or (process is not None and process.poll() is not None):
-            raise PermanentError(f"{awaited} did not come in time")
+            raise PermanentError(f"{awaited} did not happen in time")
         time.sleep(POLL_S)

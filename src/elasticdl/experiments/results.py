@@ -1,4 +1,4 @@
-"""The result of a scheduling experiment: how many devices each job had when, when it began and ended."""
+"""The result of a scheduling experiment: the devices of each job over time, its start and its end."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from elasticdl.sim.interface import AllocationSpan, JobRecord
 
 @dataclass(frozen=True, slots=True)
 class JobRun:
-    """One job. Times in seconds from the beginning of the experiment."""
+    """The run of one job. Times are in seconds from the start of the experiment."""
 
     submitted_at: float
-    started_at: float | None  # its devices were free, and its own
-    running_at: float | None  # its first workers made steps
+    started_at: float | None  # when its devices became free for it
+    running_at: float | None  # when its first workers made steps
     ended_at: float | None
-    spans: tuple[tuple[float, float, int], ...]  # from, to, devices
+    spans: tuple[tuple[float, float, int], ...]  # start, end, devices
 
     @property
     def waited_s(self) -> float | None:
-        """How long it waited for devices."""
+        """The time it waited for devices."""
         return None if self.started_at is None else self.started_at - self.submitted_at
 
     @property
     def start_delay_s(self) -> float | None:
-        """How long until its workers ran: waiting, and its own start."""
+        """The time until its workers ran: its wait and its own start."""
         return None if self.running_at is None else self.running_at - self.submitted_at
 
 
@@ -40,14 +40,14 @@ class ExperimentResult:
 
     @property
     def utilization(self) -> float:
-        """The share of all devices that jobs had, until the end."""
+        """The share of all devices that jobs used until the end."""
         used = sum((end - start) * count for run in self.runs.values() for start, end, count in run.spans)
         return used / (self.devices * self.end_s)
 
     def devices_at(self, names: Iterable[str], times: Iterable[float]) -> list[int]:
-        """The devices of these jobs together, at each time."""
+        """Returns the total devices of these jobs at each time."""
         spans = [span for name in names for span in self.runs[name].spans]
-        return [sum(count for start, end, count in spans if start <= at < end) for at in times]
+        return [sum(count for start, end, count in spans if start <= now < end) for now in times]
 
     def to_document(self) -> dict[str, Any]:
         return asdict(self) | {"utilisation": self.utilization}
@@ -56,7 +56,7 @@ class ExperimentResult:
 def result_of_records(
     policy: str, devices: int, records: Iterable[JobRecord], until_s: float, start_s: float
 ) -> ExperimentResult:
-    """The result of simulated jobs with one device per worker that take `start_s` to start."""
+    """Returns the result of simulated jobs with one device per worker that take `start_s` to start."""
     runs = {record.name: _job_run(record, until_s, start_s) for record in records}
     last = max((run.ended_at or 0.0 for run in runs.values()), default=0.0)
     return ExperimentResult(policy, devices, min(last, until_s), runs)
@@ -65,7 +65,7 @@ def result_of_records(
 def _job_run(record: JobRecord, until_s: float, start_s: float) -> JobRun:
     spans = _clip_spans(record.spans, until_s)
     running_at = None if record.started_at is None else record.started_at + start_s
-    # Who had its devices for less than that never got so far.
+    # A job that had its devices for a shorter time never made a step.
     has_run = running_at is not None and spans and spans[-1][1] > running_at
     return JobRun(record.submitted_at, record.started_at, running_at if has_run else None, record.finished_at, spans)
 
@@ -75,11 +75,11 @@ def _clip_spans(spans: Iterable[AllocationSpan], until_s: float) -> tuple[tuple[
 
 
 TWO_JOBS, MIXED = "two-jobs", "mixed"
-TENTHS_BELOW_S = 10.0  # below it tenths of a second are shown
+TENTHS_BELOW_S = 10.0  # shorter times are shown with tenths of a second
 
 
 def summarize(name: str, result: ExperimentResult) -> dict[str, str]:
-    """The numbers of one policy as short texts by title, for a table."""
+    """Returns the numbers of one policy as short texts by title, for a table."""
     return _summarize_two_jobs(result) if name == TWO_JOBS else _summarize_mixed(result)
 
 
@@ -107,7 +107,7 @@ def _summarize_mixed(result: ExperimentResult) -> dict[str, str]:
 
 
 def original_claim(name: str) -> str:
-    """What the paper of the original ElasticDL reports of this experiment."""
+    """Returns the result that the paper of the original ElasticDL reports for this experiment."""
     if name == TWO_JOBS:
         return (
             "the original, on 320 CPUs: in gangs the first job ends at 650 s and both at 1300 s, the second waits; "
@@ -117,7 +117,7 @@ def original_claim(name: str) -> str:
 
 
 def is_service(name: str) -> bool:
-    """Whether a job is of the online service, not of the training below it."""
+    """Whether a job belongs to the online service, not to the training below it."""
     return name.startswith("service")
 
 

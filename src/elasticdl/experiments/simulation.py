@@ -1,8 +1,8 @@
 """The experiments of the original ElasticDL in the simulator: two jobs that do not both fit, and a service above them.
 
 Two jobs: a cluster of 320 CPUs, two jobs of 175 workers of one CPU, the second 300 s after the first. The original:
-in gangs the first ended at 650 s and both at 1300 s; elastic, both at 1100 s and hardly anybody waited. Our jobs have
-just so much work that the first gang ends at 650 s; a worker is worth as much as another.
+in gangs the first ended at 650 s and both at 1300 s; elastic, both at 1100 s and hardly anybody waited. The work of
+our jobs is chosen such that the first gang ends at 650 s; all workers are equally fast.
 
 Mixed: training below an online service whose load goes up and down. The original says: more than 90 % of the cluster
 in use, and the service never waits.
@@ -32,14 +32,14 @@ CLAIMED_END_S = {GANG_POLICY: 1300.0}  # when both jobs were over; all others: â
 CLAIMED_ELASTIC_END_S = 1100.0
 
 HORIZON_S, STEP_S = 3600.0, 60.0
-SERVICE, SERVICE_PRIORITY, REPLICAS = "service", 10, 10  # CPUs of the service come and go so many at once
+SERVICE, SERVICE_PRIORITY, REPLICAS = "service", 10, 10  # CPUs of the service start and end in groups of this many
 MIN_LOAD, MAX_LOAD = 60, 250
 CLAIMED_UTILIZATION = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceLoad:
-    """CPUs that the service wants in a span of time."""
+    """The CPUs that the service needs during a span of time."""
 
     start_s: float
     end_s: float
@@ -51,13 +51,18 @@ def cluster_nodes() -> tuple[NodeInfo, ...]:
 
 
 def simulate_two_jobs(policy: str) -> ExperimentResult:
-    """Simulates two jobs until both are over."""
+    """Simulates two jobs until both have ended."""
     work_s = FIRST_END_S - COST.start_s
     jobs = [
         TraceJob(
-            name, at, RecordedWorkload("training", WORKERS, work_s, ScalingAssumption(1.0, 1.0)), WORKERS, 1, WORKERS
+            name,
+            submitted_at,
+            RecordedWorkload("training", WORKERS, work_s, ScalingAssumption(1.0, 1.0)),
+            WORKERS,
+            1,
+            WORKERS,
         )
-        for name, at in (("first", 0.0), ("second", DELAY_S))
+        for name, submitted_at in (("first", 0.0), ("second", DELAY_S))
     ]
     return _simulate(policy, jobs, math.inf)
 
@@ -66,9 +71,14 @@ def simulate_mixed(policy: str) -> ExperimentResult:
     """Simulates an hour. Each of two trainings asks for half the cluster, can use all of it, and lasts longer."""
     training = [
         TraceJob(
-            name, at, RecordedWorkload("training", CPUS // 2, 86400.0, ScalingAssumption(1.0, 2.0)), CPUS // 2, 1, CPUS
+            name,
+            submitted_at,
+            RecordedWorkload("training", CPUS // 2, 86400.0, ScalingAssumption(1.0, 2.0)),
+            CPUS // 2,
+            1,
+            CPUS,
         )
-        for name, at in (("training-1", 0.0), ("training-2", 300.0))
+        for name, submitted_at in (("training-1", 0.0), ("training-2", 300.0))
     ]
     service = [
         TraceJob(
@@ -85,22 +95,22 @@ def simulate_mixed(policy: str) -> ExperimentResult:
     return _simulate(policy, sorted([*training, *service], key=lambda job: job.submitted_at), HORIZON_S)
 
 
-def service_demand(at: float) -> int:
-    """CPUs that the service wants: waves of 20 and of 7 minutes, in whole groups of replicas."""
-    wave = 0.5 - 0.38 * math.cos(2 * math.pi * at / 1200) - 0.12 * math.sin(2 * math.pi * at / 420)
+def service_demand(now: float) -> int:
+    """Returns the CPUs that the service needs: waves of 20 and 7 minutes, in whole groups of replicas."""
+    wave = 0.5 - 0.38 * math.cos(2 * math.pi * now / 1200) - 0.12 * math.sin(2 * math.pi * now / 420)
     return int((MIN_LOAD + (MAX_LOAD - MIN_LOAD) * wave) / REPLICAS) * REPLICAS
 
 
 def service_loads() -> list[ServiceLoad]:
-    """The load as groups of replicas, which start when it rises; when it falls, the youngest end first."""
+    """Returns the load as groups of replicas: they start when it rises; when it falls, the youngest end first."""
     loads: list[ServiceLoad] = []
     living: list[float] = []  # when each group started
     for step in range(int(HORIZON_S / STEP_S) + 1):
-        at = step * STEP_S
-        groups = service_demand(at) // REPLICAS if at < HORIZON_S else 0
+        now = step * STEP_S
+        groups = service_demand(now) // REPLICAS if now < HORIZON_S else 0
         while len(living) > groups:
-            loads.append(ServiceLoad(living.pop(), at, REPLICAS))
-        living += [at] * (groups - len(living))
+            loads.append(ServiceLoad(living.pop(), now, REPLICAS))
+        living += [now] * (groups - len(living))
     return sorted(loads, key=lambda load: (load.start_s, load.end_s))
 
 

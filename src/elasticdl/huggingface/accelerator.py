@@ -53,7 +53,7 @@ class ElasticAccelerator(Accelerator):
             global_batch_size: Records per update of all workers together; by default the DataLoader's batch size times
                 `gradient_accumulation_steps`.
             max_steps: The number of updates after which the training ends; 0: after `epochs`.
-            seed: Of the order of the data and of all random numbers of the training.
+            seed: For the order of the data and all random numbers of the training.
             logical_ranks: Fixes the bits of the result: by default the most workers the job may have, or 1 alone.
             kwargs: The arguments of accelerate.Accelerator.
         """
@@ -78,7 +78,7 @@ class ElasticAccelerator(Accelerator):
 
     @property
     def job(self) -> JoinedJob:
-        """The job of this training. Waits for the first round if it has not begun."""
+        """The job of this training. Waits for the first round."""
         return self._loader.epochs.job
 
     @property
@@ -104,7 +104,7 @@ class ElasticAccelerator(Accelerator):
         return self._training
 
     def prepare(self, *args: Any, device_placement: list[bool] | None = None) -> Any:
-        """As Accelerate does. The first DataLoader is that of the training."""
+        """Prepare objects as Accelerate does. The first DataLoader is that of the training."""
         self._trained += [item for item in args if not isinstance(item, DataLoader)]
         prepared = super().prepare(*args, device_placement=device_placement)
         results = list(prepared) if len(args) > 1 else [prepared]
@@ -183,7 +183,7 @@ class TrainingLoader:
             state = LoopState(dict, _ignore_state)  # the loop has no state of its own
             job = self._accelerator.join(self._data, state)
             self._joined = EpochLoader(job, state, self._place)
-            set_main_process(job.is_first)  # joins: now this worker holds the state of the others
+            set_main_process(job.is_first)  # joins: afterwards this worker has the state of the others
         return self._joined
 
     def __len__(self) -> int:

@@ -61,7 +61,7 @@ class ElasticTrainer(Trainer):
 
     @property
     def job(self) -> JoinedJob:
-        """The job of this training, from the beginning of `train` on."""
+        """The job of this training, available from the start of `train` on."""
         if self._steps is None:
             raise SpecError("ElasticTrainer.job: the training has not begun; it begins in train()")
         return self._steps.job
@@ -127,7 +127,7 @@ class ElasticTrainer(Trainer):
             state={"scheduler": self._scheduler, "trainer": state} | ({"scaler": scaler} if scaler else {}),
         )
         self._steps = EpochLoader(job, state, self._place, self._end)
-        set_main_process(job.is_first)  # joins: now this worker holds the state of the others
+        set_main_process(job.is_first)  # joins: afterwards this worker has the state of the others
         return values
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
@@ -138,7 +138,7 @@ class ElasticTrainer(Trainer):
         return self._scheduler
 
     def _init_training_state(self, *args: Any, **kwargs: Any) -> tuple[int, int]:
-        """Begin with the epoch of the job."""
+        """Start with the epoch of the job."""
         super()._init_training_state(*args, **kwargs)
         assert self._steps is not None
         self.state.global_step = self._steps.job.step
@@ -222,7 +222,7 @@ class ElasticTrainer(Trainer):
         return torch.tensor(step.loss, device=self.args.device)
 
     def floating_point_ops(self, inputs: Any) -> int:
-        """Not counted: each worker sees a part of the batch."""
+        """Counts nothing, because each worker sees only a part of the batch."""
         return 0
 
     # ---- who writes
@@ -238,7 +238,7 @@ class ElasticTrainer(Trainer):
 
 
 class _StepLoader:
-    """Stands in for the training DataLoader of the Trainer."""
+    """Replaces the training DataLoader of the Trainer."""
 
     def __init__(self, trainer: ElasticTrainer, data: DataLoader[Any]) -> None:
         self._trainer = trainer

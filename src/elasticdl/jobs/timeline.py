@@ -59,7 +59,7 @@ def build_timeline(
     """Put events and curves together; points from before `started_at` belong to an earlier run of the job. Pure."""
     curves = {tag: _points_since(curve, started_at) for tag, curve in curves.items()}
     times = [float(event["at"]) for event in events if event.get("at")]
-    times += [at for curve in curves.values() for at in (curve.times[:1] + curve.times[-1:])]
+    times += [moment for curve in curves.values() for moment in (curve.times[:1] + curve.times[-1:])]
     empty = MetricCurve((), ())
     return JobTimeline(
         name=name,
@@ -76,7 +76,7 @@ def build_timeline(
 
 
 def _points_since(curve: MetricCurve, started_at: float) -> MetricCurve:
-    indices = [index for index, at in enumerate(curve.times) if at >= started_at]
+    indices = [index for index, moment in enumerate(curve.times) if moment >= started_at]
     return MetricCurve(
         tuple(curve.times[index] for index in indices),
         tuple(curve.values[index] for index in indices),
@@ -89,16 +89,16 @@ def worker_lifetimes(events: Iterable[Mapping[str, Any]]) -> tuple[WorkerLifetim
     lives: dict[str, WorkerLifetime] = {}
     ended: list[WorkerLifetime] = []
     for event in events:
-        worker, kind, at = str(event.get("replica") or ""), event.get("kind"), float(event.get("at") or 0.0)
-        span = lives.get(worker) or WorkerLifetime(worker, at, None, None, "")
+        worker, kind, moment = str(event.get("replica") or ""), event.get("kind"), float(event.get("at") or 0.0)
+        span = lives.get(worker) or WorkerLifetime(worker, moment, None, None, "")
         if kind in (LAUNCHED, RETURNED):
             lives[worker] = span
         elif kind == JOINED:
-            lives[worker] = span if span.joined_at is not None else replace(span, joined_at=at)
+            lives[worker] = span if span.joined_at is not None else replace(span, joined_at=moment)
         elif kind in (LEFT, LOST):
             reason = str(event.get("reason") or "")
             how = "left" if kind == LEFT else "failed" if reason.startswith("crashed") else "preempted"
-            ended.append(replace(span, ended_at=at, end=how, reason=reason))
+            ended.append(replace(span, ended_at=moment, end=how, reason=reason))
             lives.pop(worker, None)
     return tuple(sorted([*ended, *lives.values()], key=lambda span: (span.started_at, _natural_order(span.worker))))
 

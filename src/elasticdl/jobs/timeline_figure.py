@@ -28,8 +28,8 @@ def draw_figure(story: JobTimeline, path: Path) -> None:
     for axes in (lives, loss, speed):
         figures.style_axes(axes)
         axes.grid(visible=False, axis="y")
-        for at in story.master_restarts:
-            axes.axvline(at - story.started_at, color=MASTER, linewidth=1.2, linestyle=":", zorder=1)
+        for moment in story.master_restarts:
+            axes.axvline(moment - story.started_at, color=MASTER, linewidth=1.2, linestyle=":", zorder=1)
     _draw_workers(lives, story)
     _draw_curve(loss, story.loss, story, LOSS, "loss")
     _draw_metrics(loss, story)
@@ -90,9 +90,9 @@ def _mark_changes(panels: tuple[Any, ...], story: JobTimeline) -> None:
             (span.ended_at, _END_MARKERS[span.end][0] if span.end in _END_MARKERS else FAINT),
         ]
         for axes in panels:
-            for at, color in moments:
-                if at is not None:
-                    axes.axvline(at - story.started_at, color=color, linewidth=0.9, alpha=0.35, zorder=1)
+            for moment, color in moments:
+                if moment is not None:
+                    axes.axvline(moment - story.started_at, color=color, linewidth=0.9, alpha=0.35, zorder=1)
 
 
 def _draw_curve(axes: Any, curve: MetricCurve, story: JobTimeline, color: str, label: str, fill: bool = False) -> None:
@@ -101,7 +101,7 @@ def _draw_curve(axes: Any, curve: MetricCurve, story: JobTimeline, color: str, l
         axes.text(0.5, 0.5, f"no {label} recorded", transform=axes.transAxes, ha="center", va="center", color=FAINT)
         axes.set_yticks([])
         return
-    times = [at - story.started_at for at in curve.times]
+    times = [moment - story.started_at for moment in curve.times]
     axes.plot(times, curve.values, color=color, linewidth=1.6, zorder=3)
     if fill:
         axes.fill_between(times, curve.values, color=color, alpha=0.15, zorder=2)
@@ -124,7 +124,7 @@ def _draw_metrics(axes: Any, story: JobTimeline) -> None:
     right_axes.tick_params(colors=INK, labelsize=9)
     right_axes.set_ylim(0, 1.02)
     for (tag, curve), style in zip(sorted(curves.items()), ("-", "--", ":"), strict=False):
-        times = [at - story.started_at for at in curve.times]
+        times = [moment - story.started_at for moment in curve.times]
         label = f"{tag.rpartition('/')[2]} {curve.values[-1]:.3f}"
         right_axes.plot(times, curve.values, color=TRAINING, linestyle=style, marker="o", markersize=4, label=label)
     right_axes.legend(loc="center right", frameon=False, fontsize=8.5)

@@ -25,7 +25,7 @@ def check_trainer(trainer: Any, module: pl.LightningModule) -> None:
 
 
 def _find_module_problems(trainer: Any, module: pl.LightningModule) -> Iterator[str]:
-    """Methods and settings of the module that the strategy replaces."""
+    """Yields methods and settings of the module that the strategy replaces."""
     for is_wrong, message in (
         (
             not module.automatic_optimization,
@@ -48,7 +48,7 @@ def _find_module_problems(trainer: Any, module: pl.LightningModule) -> Iterator[
 
 
 def _find_trainer_problems(trainer: Any) -> Iterator[str]:
-    """Arguments of the Trainer that would differ between workers, or train something else than they say."""
+    """Yields arguments of the Trainer that would differ between workers, or would not have their usual meaning."""
     for is_wrong, message in (
         (
             trainer.accumulate_grad_batches != 1,

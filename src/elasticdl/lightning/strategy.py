@@ -59,14 +59,14 @@ class ElasticStrategy(SingleDeviceStrategy):
         self._log: TrainingLog | None = None
         self._batches: Iterator[Any] = iter(())
         self._arguments: tuple[Any, ...] = ()  # of training_step, after the batch
-        # Before the first round, the worker that was launched first writes what there is to write.
+        # Before the first round, the worker that was launched first does the writing.
         self._set_rank(current_worker() == "worker-0")
 
     # ---- who writes
 
     @property
     def job(self) -> JoinedJob:
-        """The job of this training, from the beginning of `fit` on."""
+        """The job of this training, available from the start of `fit` on."""
         if self._loader is None:
             raise ElasticDLError("ElasticStrategy.job: the training has not begun; it begins in trainer.fit")
         return self._loader.job
@@ -107,7 +107,7 @@ class ElasticStrategy(SingleDeviceStrategy):
         return super().load_checkpoint(checkpoint_path, weights_only)
 
     def process_dataloader(self, dataloader: object) -> object:
-        """Join the job with the training DataLoader; those of the validation stay as they are."""
+        """Join the job with the training DataLoader; DataLoaders for validation are unchanged."""
         module = self.lightning_module
         assert module is not None
         trainer: Any = module.trainer
@@ -155,7 +155,7 @@ class ElasticStrategy(SingleDeviceStrategy):
             },
         )
         self._loader = EpochLoader(job, state, self._place, self._end)
-        self._set_rank(job.is_first)  # joins: now this worker holds the state of the others
+        self._set_rank(job.is_first)  # joins: afterwards this worker has the state of the others
         self._place_epoch(job.step // len(self._loader), began=False)
 
     def iterate_steps(self) -> Iterator[Step]:
@@ -278,7 +278,7 @@ class ElasticStrategy(SingleDeviceStrategy):
     # ---- the end
 
     def _end(self) -> None:
-        """There are no more steps."""
+        """Handle the end of the steps."""
         assert self.lightning_module is not None
         if self.job.has_left:
             # Leave fit at once: callbacks at the end of an epoch are for the workers that stay.
@@ -297,7 +297,7 @@ class ElasticStrategy(SingleDeviceStrategy):
 
 
 class StepLoader:
-    """Stands in for the training DataLoader of the Trainer. It has a length before the job is joined."""
+    """Replaces the training DataLoader of the Trainer. It has a length before the job is joined."""
 
     def __init__(self, strategy: ElasticStrategy, data: DataLoader[Any], global_batch_size: int | None) -> None:
         self._strategy = strategy

@@ -10,9 +10,9 @@ from elasticdl.extras import check_module
 
 
 def prepare_figures(purpose: str, extra: str = "figures") -> None:
-    """Call it before matplotlib is imported. Raises SpecError, with the fix, where it is not installed.
+    """Must be called before matplotlib is imported. Raises SpecError, with the fix, if it is not installed.
 
-    Where the home directory is not writable, matplotlib caches its fonts elsewhere.
+    If the home directory is not writable, matplotlib caches its fonts elsewhere.
     """
     check_module(purpose, "matplotlib", extra)
     if not os.access(Path.home(), os.W_OK):

@@ -42,7 +42,7 @@ def read_events(path: Path) -> Iterator[Event]:
 
 
 def scalar_of(value: Summary.Value) -> float | None:
-    """The number of one point of a curve; None for images, texts, histograms."""
+    """Returns the number of one point of a curve; None for images, texts and histograms."""
     if value.HasField("simple_value"):
         return value.simple_value
     tensor = value.tensor
@@ -58,8 +58,8 @@ def scalar_of(value: Summary.Value) -> float | None:
 class EventFileWriter:
     """Writes TensorBoard's event files in the caller's thread; events that cannot be written now are written later.
 
-    TensorBoard's own writer has a thread that dies with the first error, and waits for it for ever afterwards. This one
-    never raises for an error of a disk. After one it begins a new file: the old one may end in half a record.
+    TensorBoard's own writer has a thread that dies with the first error, and then waits for it forever. This one
+    never raises an error of the disk; after one it starts a new file, because the old one may end in half a record.
     """
 
     def __init__(self, directory: Path, flush_s: float, max_kept: int = MAX_BUFFERED_EVENTS) -> None:
@@ -76,7 +76,7 @@ class EventFileWriter:
             self.flush()
 
     def flush(self) -> None:
-        """All that was added is with the system afterwards, unless the disk refuses."""
+        """Hands all added events to the operating system, unless the disk refuses them."""
         self._flush_at = time.monotonic() + self._flush_s
         if not self._kept:
             return
@@ -112,4 +112,4 @@ class EventFileWriter:
             try:
                 file.close()
             except OSError:
-                return  # what it still had is kept here, and written to the next one
+                return  # its remaining events are kept here, and written to the next file

@@ -14,14 +14,14 @@ COLORS = (BLUE, ORANGE, GREEN, VIOLET, RED, "#5f6c7b", "#b5822f", "#2aa1a8")
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty one, in inches. It belongs to no window."""
+    """Returns an empty figure of this size in inches; it is drawn without a window."""
     figure = Figure(figsize=(width, height), facecolor=PAPER, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
 def style_axes(axes: Any) -> None:
-    """Two sides, and a faint grid behind what is drawn."""
+    """Leaves only the left and the bottom side, and puts a faint grid behind the data."""
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):
@@ -32,7 +32,7 @@ def style_axes(axes: Any) -> None:
 
 
 def to_png(drawn: Figure, title: str) -> bytes:
-    """With the title above it, at the left."""
+    """Returns the figure as PNG, with the title above it at the left."""
     drawn.suptitle(escape_text(title), x=0.01, ha="left", color=INK, fontsize=13, fontweight="bold")
     written = BytesIO()
     drawn.savefig(written, dpi=130, format="png")
@@ -40,7 +40,7 @@ def to_png(drawn: Figure, title: str) -> bytes:
 
 
 def escape_text(text: str) -> str:
-    """Without what matplotlib takes for formulas, and letters that no font draws."""
+    """Escapes what matplotlib would read as a formula, and replaces letters that no font can draw."""
     return "".join(letter if letter.isprintable() else "?" for letter in text).replace("$", r"\$")
 
 

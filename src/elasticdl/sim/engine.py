@@ -16,7 +16,7 @@ from elasticdl.sim.job import SimulatedJob
 from elasticdl.sim.traces.trace import TraceJob
 
 NEVER = float("inf")
-MAX_IDLE_TICKS = 1000  # a policy that starts no job for so long never will
+MAX_IDLE_TICKS = 1000  # a policy that starts no job for this long never will
 
 
 @dataclass(frozen=True, slots=True)

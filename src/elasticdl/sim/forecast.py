@@ -60,7 +60,11 @@ def forecast_job(policy: Policy, snapshot: Snapshot, job: JobInfo, cost: ChangeC
         )
     started = _simulate_until_start(policy, snapshot, job, cost)
     jobs_of_unknown_length = tuple(
-        sorted(other.name for other in snapshot.jobs if other.work_left is None or other.rates is None)
+        sorted(
+            existing_job.name
+            for existing_job in snapshot.jobs
+            if existing_job.work_left is None or existing_job.rates is None
+        )
     )
     if started is None:
         return Forecast(0, {}, None, allocation.reason, False, (), jobs_of_unknown_length)
@@ -103,7 +107,8 @@ def _simulate_until_start(
         policy, [_trace_job(job, speeds, snapshot.now)], SimulationConfig(snapshot.nodes, cost), job.name
     )
     engine.load_running_jobs(
-        snapshot.now, [(_trace_job(other, speeds, other.submitted_at), other) for other in snapshot.jobs]
+        snapshot.now,
+        [(_trace_job(existing_job, speeds, existing_job.submitted_at), existing_job) for existing_job in snapshot.jobs],
     )
     for _ in engine.run(engine.check):
         pass

@@ -28,8 +28,8 @@ class ChangeCost:
     """The cost of changes in seconds. If a system restarts from a checkpoint, a start and a change cost the same."""
 
     start_s: float = 30.0  # from its allocation to its first step
-    change_s: float = 30.0  # without progress when its workers change
-    join_s: float = 0.0  # until new workers take part; the others go on until then
+    change_s: float = 30.0  # pause of the job when its workers change
+    join_s: float = 0.0  # until new workers take part; the others continue until then
 
     @classmethod
     def uniform(cls, seconds: float) -> ChangeCost:
@@ -60,7 +60,7 @@ class Workload(Protocol):
         ...
 
     def advance(self, work: float) -> bool:
-        """Does so much work, at most `work_to_next_change`. Returns whether the rate changes."""
+        """Advances by this much work, at most `work_to_next_change`. Returns whether the rate changes."""
         ...
 
     def report(self) -> JobReport: ...

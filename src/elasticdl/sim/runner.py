@@ -21,7 +21,7 @@ PROGRESS_INTERVAL_S = 0.1  # between two reports of progress
 
 @dataclass(frozen=True, slots=True)
 class SimulationProgress:
-    """How far one simulation is."""
+    """The progress of one simulation."""
 
     policy: str
     simulated_s: float
@@ -36,7 +36,7 @@ IsStopped = Callable[[], bool]
 def simulate(
     policy: str, source: TraceSource, config: SimulationConfig, report_progress: ProgressCallback, is_stopped: IsStopped
 ) -> SimulationOutcome:
-    """Simulates one policy in this process. If it is stopped, returns what there is."""
+    """Simulates one policy in this process. If it is stopped, returns the results so far."""
     began = reported_at = time.monotonic()
     loaded_policy = policies.load_policy(policy)
     jobs = source.jobs(adapts_batch=loaded_policy.adapts_batch, needs_oracle=loaded_policy.needs_oracle)

@@ -24,27 +24,27 @@ from elasticdl.jobs.interface import SubmissionReporter
 MADE_UP = "made-up"
 COLUMNS = "label,I1..I13,C1..C26"
 NAME, MODEL = "convergence", "wide_deep"
-# Fixed, whatever would be proposed: ids of all columns, and logarithms of the counts. I10 has few values.
+# Fixed transforms instead of proposed ones: ids of all columns, logarithms of the counts. I10 has few values.
 FEATURES = {
     "I*": ["normalizer(log=true)", "log_square()"],
     "I10": "index_lookup(min_count=2)",
     "C*": "index_lookup(min_count=2, max_size=100000)",
 }
-ROWS_PER_WRITE = 10_000  # made-up rows that are written at a time
+ROWS_PER_WRITE = 10_000  # synthetic rows written at a time
 
 
 @dataclass(frozen=True, slots=True)
 class ConvergenceSettings:
-    """How much is trained, and by how many workers."""
+    """The amount of training and the numbers of workers."""
 
     min_workers: int
     max_workers: int
     seeds: int
-    synthetic_rows: int  # of made-up data
+    synthetic_rows: int
     batch_size: int
     epochs: int
-    evaluations_per_epoch: int  # an epoch
-    max_changes: int  # of workers while an elastic one trains, at most
+    evaluations_per_epoch: int
+    max_changes: int  # maximum number of changes of workers in an elastic run
 
 
 FULL_SETTINGS = ConvergenceSettings(
@@ -73,14 +73,14 @@ def _parse_worker_range(text: str) -> tuple[int, int]:
 
 
 def plan_runs(settings: ConvergenceSettings) -> list[RunPlan]:
-    """Plans all runs, seed by seed, so that an experiment that ends early has runs of all groups."""
+    """Plans all runs, ordered by seed, so that an experiment that ends early has runs of all groups."""
     low, high = settings.min_workers, settings.max_workers
     kinds = ((f"fixed {low}", low, low), (f"fixed {high}", high, high), (f"elastic {low}-{high}", low, high))
     return [RunPlan(group, fewest, high, seed) for seed in range(settings.seeds) for group, fewest, high in kinds]
 
 
 def resolve_data(path: str | None, *, quick: bool) -> str:
-    """Returns the file or MADE_UP. Raises SpecError, with the fix, if there is no file."""
+    """Returns the path of the data, or MADE_UP. Raises SpecError, with the fix, if the file does not exist."""
     if path == MADE_UP or (path is None and quick):
         return MADE_UP
     if path is None:
@@ -94,7 +94,7 @@ def resolve_data(path: str | None, *, quick: bool) -> str:
 
 
 def config_document(data: str, settings: ConvergenceSettings) -> dict[str, Any]:
-    """The ctr.yaml of all runs; seed and workers are options of each."""
+    """Returns the ctr.yaml of all runs; each run sets its seed and workers by options."""
     return {
         "data": data,
         "columns": COLUMNS,
@@ -108,7 +108,7 @@ def config_document(data: str, settings: ConvergenceSettings) -> dict[str, Any]:
             "epochs": settings.epochs,
             "batch_size": settings.batch_size,
             "evaluations": settings.evaluations_per_epoch,
-            "patience": 0,  # all runs see all of the data at one learning rate, whatever they measure
+            "patience": 0,  # all runs train on all of the data at a constant learning rate
         },
         "workers": {"min": settings.min_workers, "max": settings.max_workers},
         "report": False,
@@ -117,7 +117,7 @@ def config_document(data: str, settings: ConvergenceSettings) -> dict[str, Any]:
 
 
 def write_synthetic_clicks(path: Path, rows: int) -> None:
-    """Clicks of the zoo's generator in the form of the challenge's files."""
+    """Writes clicks of the zoo's generator in the format of the challenge's files."""
     import numpy as np
 
     from elasticdl.zoo.ctr import data
@@ -133,7 +133,7 @@ def write_synthetic_clicks(path: Path, rows: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentOutput:
-    """Where the results of the experiment go, and the command that they name."""
+    """The destination of the results, and the command that they name."""
 
     directory: Path
     command: str
@@ -144,7 +144,7 @@ class ExperimentOutput:
 def run_experiment(
     data: str | None, workers: str | None, seeds: int | None, *, quick: bool, output: ExperimentOutput
 ) -> None:
-    """Runs all jobs, then writes a figure and the numbers. If it is ended early, it writes the runs it has."""
+    """Runs all jobs, then writes a figure and the numbers. If it is interrupted, it writes the completed runs."""
     settings = choose_settings(workers, seeds, quick=quick)
     data = resolve_data(data, quick=quick)
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))

@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 
 AucPoints = tuple[tuple[int, float], ...]  # step and AUC of each evaluation, in order
 
-# Kept from the original's report on its third experiment, on the whole click log.
+# From the original's report on its third experiment, on the whole click log.
 ORIGINAL_CLAIM = "the original, on the whole click log: best AUC 0.8003 to 0.8008 for all nine runs"
 MAX_DEVIATIONS = 2.0  # on either side of the mean
-MIN_FIXED_RUNS = 3  # fixed runs that have a standard deviation worth the name, and a spread without one of them
+MIN_FIXED_RUNS = 3  # fixed runs needed for a meaningful standard deviation, and for a spread without one of them
 
 
 @dataclass(frozen=True, slots=True)
 class ConvergenceRun:
-    """One job: how it was run, its evaluations, and the changes of its workers."""
+    """One run: its settings, its evaluations, and the changes of its workers."""
 
     group: str  # fixed 4, fixed 8, elastic 4-8
     is_elastic: bool
@@ -28,11 +28,11 @@ class ConvergenceRun:
     points: AucPoints
     seconds: float
     updates: int
-    max_workers: int  # that trained at once
+    max_workers: int  # that trained at the same time
     joined: int = 0
     left: int = 0
     lost: int = 0
-    changes: tuple[tuple[int, str], ...] = field(default=())  # step, and what was done to it
+    changes: tuple[tuple[int, str], ...] = field(default=())  # step and description of each change
 
     @property
     def best_auc(self) -> float:
@@ -51,7 +51,7 @@ class ConvergenceRun:
             "seconds": round(self.seconds, 1),
             "updates": self.updates,
             "workers": {"most": self.max_workers, "joined": self.joined, "left": self.left, "lost": self.lost},
-            "changes": [{"step": step, "what": what} for step, what in self.changes],
+            "changes": [{"step": step, "what": change} for step, change in self.changes],
             "auc": [{"step": step, "auc": auc} for step, auc in self.points],
         }
 
@@ -81,7 +81,7 @@ class AucBand:
     minimum: NDArray[np.float64]
     maximum: NDArray[np.float64]
     mean: NDArray[np.float64]
-    deviation: NDArray[np.float64]  # 0 for fewer than FEWEST runs, of which it says nothing
+    deviation: NDArray[np.float64]  # 0 for fewer than MIN_FIXED_RUNS runs, because it would be meaningless
 
 
 def group_runs(runs: Sequence[ConvergenceRun]) -> dict[str, list[ConvergenceRun]]:
@@ -92,9 +92,9 @@ def group_runs(runs: Sequence[ConvergenceRun]) -> dict[str, list[ConvergenceRun]
 
 
 def fixed_band(runs: Sequence[ConvergenceRun]) -> AucBand:
-    """The band of the fixed runs, at the evaluations of the first run whose steps all runs have reached.
+    """Returns the band of the fixed runs, at the evaluations of the first run that all runs have reached.
 
-    Others were evaluated some updates earlier or later; between evaluations lines are straight.
+    Other runs were evaluated some updates earlier or later, so their values are interpolated linearly.
     """
     low = max(run.points[0][0] for run in runs)
     high = min(run.points[-1][0] for run in runs)
@@ -106,17 +106,17 @@ def fixed_band(runs: Sequence[ConvergenceRun]) -> AucBand:
 
 
 def interpolate_auc(run: ConvergenceRun, steps: NDArray[np.float64]) -> NDArray[np.float64]:
-    at, values = zip(*run.points, strict=True)
-    return np.asarray(np.interp(steps, at, values), np.float64)
+    run_steps, values = zip(*run.points, strict=True)
+    return np.asarray(np.interp(steps, run_steps, values), np.float64)
 
 
 def judge_elastic_runs(runs: Sequence[ConvergenceRun]) -> dict[str, Any]:
-    """Whether the elastic runs are inside the spread of the fixed ones, by the strictest test first.
+    """Judges whether the elastic runs are inside the spread of the fixed ones, the strictest test first.
 
-    The spread is the range of n runs. Another run of the very same kind has a point inside with a chance of
-    (n - 1) / (n + 1) only, so that "all of them" is seldom true even where nothing differs. So each fixed run is
-    asked the same, with the band of the other ones; and an exact test of permutations says how often runs that are
-    called elastic by lot differ as much from the rest.
+    The spread is the range of n runs. Another run of the same kind has a point inside with a probability of only
+    (n - 1) / (n + 1), so that "all points" is rarely true even if nothing differs. Therefore each fixed run is judged
+    in the same way, by the band of the other ones; and an exact permutation test computes how often randomly chosen
+    runs differ as much from the other runs.
     """
     elastic, fixed = ([run for run in runs if run.is_elastic is kind] for kind in (True, False))
     if not elastic or not fixed:
@@ -155,7 +155,7 @@ def judge_elastic_runs(runs: Sequence[ConvergenceRun]) -> dict[str, Any]:
 
 
 def _judge_by_deviations(around: AucBand, elastic: NDArray[np.float64]) -> dict[str, Any]:
-    """The distances from the mean of the fixed runs, in standard deviations."""
+    """Returns the distances from the mean of the fixed runs, in standard deviations."""
     if not around.deviation.all():
         return {}
     far = np.abs(elastic - around.mean) / around.deviation
@@ -167,7 +167,7 @@ def _judge_by_deviations(around: AucBand, elastic: NDArray[np.float64]) -> dict[
 
 
 def _judge_leaving_one_out(fixed: NDArray[np.float64], elastic: NDArray[np.float64]) -> dict[str, float]:
-    """The shares of points inside the spread of all fixed runs but one: of that run, and of the elastic runs."""
+    """Returns the shares of points inside the spread of all fixed runs but one: of that run, and of elastic runs."""
     if len(fixed) < MIN_FIXED_RUNS:
         return {}
     of_fixed, of_elastic = [], []
@@ -183,7 +183,7 @@ def _judge_leaving_one_out(fixed: NDArray[np.float64], elastic: NDArray[np.float
 
 
 def permutation_p_value(first: Sequence[float], second: Sequence[float]) -> float:
-    """The p-value of an exact, two-sided permutation test of the difference of means."""
+    """Returns the p-value of an exact, two-sided permutation test of the difference of means."""
     every = np.array([*first, *second])
 
     def differs(subset: Sequence[int]) -> float:

@@ -1,4 +1,4 @@
-"""One job of the convergence experiment: real processes, workers that join, leave and are killed while it trains."""
+"""One job of the convergence experiment: real processes, whose workers join, leave and are killed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ReportProgress = Callable[[float, str], None]
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """A run of the experiment. If min and max differ, workers go from one to the other and back, and one is killed."""
+    """A planned run. If min and max differ, the workers change from one to the other and back, and one is killed."""
 
     group: str
     min_workers: int
@@ -47,7 +47,7 @@ class RunPlan:
 class WorkerChanges:
     """Decides when to change the number of workers, and when to kill one. Waits until the desired workers have joined.
 
-    It counts updates, not time, so everything happens however slow the machine is.
+    Changes are due after updates, not after times, so that they also happen on a slow machine.
     """
 
     min_workers: int
@@ -59,10 +59,10 @@ class WorkerChanges:
     applied: list[tuple[int, str]] = field(default_factory=list)
 
     def decide(self, step: int, members: int) -> int | str | None:
-        """Returns another number of workers, "kill", or None for no change."""
+        """Returns the new number of workers, "kill", or None for no change."""
         self.target = self.target or self.min_workers
         if members != self.target:
-            self.changed_at = step  # updates count from when all are there
+            self.changed_at = step  # updates are counted from when all workers have joined
             return None
         if (
             not self.is_killed
@@ -83,7 +83,7 @@ class WorkerChanges:
 def run_job(
     plan: RunPlan, config: Path, home_directory: Path, changes: int, progress: ReportProgress
 ) -> ConvergenceRun:
-    """Trains a job to its end. Whatever happens, none of its processes is left."""
+    """Trains a job to its end. However it ends, none of its processes is left."""
     began = time.monotonic()
     with home.use_home(home_directory):
         job = api.submit(
@@ -120,14 +120,14 @@ def _change_workers_until_over(
 def _apply_change(deciding: WorkerChanges, status: JobStatus, job: Job) -> None:
     match deciding.decide(status.step, _count_members(status)):
         case int(workers):
-            with suppress(SpecError):  # it ended this moment
+            with suppress(SpecError):  # it has just ended
                 job.scale(workers=workers)
         case "kill":
             pids = [worker.pid for worker in status.workers if worker.state == MEMBER_STATE and worker.pid]
             try:
                 os.kill(pids[-1], signal.SIGKILL)
             except ProcessLookupError:
-                deciding.is_killed = False  # it has just left: another one then
+                deciding.is_killed = False  # it has just left: choose another one
                 deciding.applied.pop()
 
 
@@ -142,7 +142,7 @@ def summarize_run(
     seconds: float,
     changes: Sequence[tuple[int, str]],
 ) -> ConvergenceRun:
-    """Summarizes a job that succeeded by its events. Raises PermanentError if it was never evaluated."""
+    """Summarizes a successful job from its events. Raises PermanentError if it was never evaluated."""
     points = tuple(
         (evaluation.step, evaluation.metrics["auc"])
         for evaluation in history.read_evaluations(events)
@@ -167,7 +167,7 @@ def summarize_run(
 
 
 def _max_concurrent_workers(events: Sequence[Mapping[str, Any]]) -> int:
-    """The most workers that had joined at the same time."""
+    """Returns the largest number of workers that had joined at the same time."""
     moments: list[tuple[float, int]] = []
     for life in timeline.worker_lifetimes(events):
         if life.joined_at is not None:

@@ -79,7 +79,7 @@ def make_block_ids(blocks: int) -> NDArray[np.int64]:
     """Finds an id for each block: the b-th is in slot b modulo the number of slots. Always the same ids."""
     ids = np.full(blocks, -1, np.int64)
     rounds = -(-blocks // SLOTS)
-    found = np.zeros(SLOTS, np.int64)  # ids for each slot so far
+    ids_per_slot = np.zeros(SLOTS, np.int64)  # so far
     start, size = 0, SLOTS * 16 * max(1, rounds)
     while (ids < 0).any():
         candidates = np.arange(start, start + size, dtype=np.int64)
@@ -87,10 +87,10 @@ def make_block_ids(blocks: int) -> NDArray[np.int64]:
         order = np.argsort(slots, kind="stable")
         slots, candidates = slots[order], candidates[order]
         firsts = np.searchsorted(slots, np.arange(SLOTS))
-        rank = np.arange(len(slots)) - firsts[slots] + found[slots]  # among the ids of its slot
+        rank = np.arange(len(slots)) - firsts[slots] + ids_per_slot[slots]  # among the ids of its slot
         block = rank * SLOTS + slots
         fits = block < blocks
         ids[block[fits]] = candidates[fits]
-        found += np.bincount(slots, minlength=SLOTS)
+        ids_per_slot += np.bincount(slots, minlength=SLOTS)
         start += size
     return ids

@@ -30,7 +30,7 @@ class JobRecovered:
 
 @dataclass(frozen=True, slots=True)
 class JobStopRequested:
-    """The user wants the job to end for good."""
+    """The user wants the job to end permanently."""
 
     name: str
 
@@ -155,7 +155,7 @@ class SuspendJob:
 
 @dataclass(frozen=True, slots=True)
 class StopJob:
-    """Stop the job with a checkpoint, for good."""
+    """Stop the job with a checkpoint, permanently."""
 
     name: str
 

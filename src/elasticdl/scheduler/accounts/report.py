@@ -12,8 +12,8 @@ class ScheduledJobState(StrEnum):
     """The state of a job that has not ended."""
 
     WAITING = "waiting"  # without processes
-    RUNNING = "running"  # launched, and not told to stop
-    SUSPENDING = "suspending"  # told to stop by the scheduler
+    RUNNING = "running"  # launched, and not asked to stop
+    SUSPENDING = "suspending"  # asked to stop by the scheduler
 
 
 @dataclass(frozen=True, slots=True)

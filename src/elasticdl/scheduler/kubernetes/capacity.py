@@ -65,9 +65,9 @@ def _available_node(document: Document, used: Mapping[str, float], device: str, 
 def _accepts_pods(document: Document) -> bool:
     """Returns whether any pod may run on the node: it is ready, not cordoned, and has only taints for devices."""
     spec, conditions = document.get("spec", {}), document["status"].get("conditions", [])
-    is_ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
-    taints = [one for one in spec.get("taints") or [] if one["effect"] in ("NoSchedule", "NoExecute")]
-    return is_ready and not spec.get("unschedulable") and all("gpu" in one["key"] for one in taints)
+    is_ready = any(entry["type"] == "Ready" and entry["status"] == "True" for entry in conditions)
+    taints = [entry for entry in spec.get("taints") or [] if entry["effect"] in ("NoSchedule", "NoExecute")]
+    return is_ready and not spec.get("unschedulable") and all("gpu" in entry["key"] for entry in taints)
 
 
 def pod_requests(pod: Document) -> ResourceAmounts:

@@ -17,7 +17,7 @@ def place_workers(free: FreeResources, job: JobInfo, count: int) -> WorkersByNod
     One node if one can hold them, the one with the least left over; else whole nodes, the emptiest first, and the
     remaining workers where they leave the least. The job's constraints (a kind, one rack) are met first.
     """
-    chosen: Counter[str] = Counter()
+    workers_by_node: Counter[str] = Counter()
     for constraint, workers in sorted(
         _workers_per_constraint(job, count), key=lambda item: (not item[0].kind, not item[0].same_rack)
     ):
@@ -25,18 +25,18 @@ def place_workers(free: FreeResources, job: JobInfo, count: int) -> WorkersByNod
             return None
         restricted = replace(job, kinds=(constraint.kind,)) if constraint.kind else job
         nodes = (
-            _place_in_one_rack(free, restricted, workers, chosen)
+            _place_in_one_rack(free, restricted, workers, workers_by_node)
             if constraint.same_rack
-            else _place_on_few_nodes(free, restricted, workers, chosen)
+            else _place_on_few_nodes(free, restricted, workers, workers_by_node)
         )
         if nodes is None:
             return None
-        chosen.update(nodes)
-    remaining = _place_on_few_nodes(free, job, count - chosen.total(), chosen)
+        workers_by_node.update(nodes)
+    remaining = _place_on_few_nodes(free, job, count - workers_by_node.total(), workers_by_node)
     if remaining is None:
         return None
-    chosen.update(remaining)
-    return dict(chosen)
+    workers_by_node.update(remaining)
+    return dict(workers_by_node)
 
 
 def resize_in_place(free: FreeResources, job: JobInfo, count: int) -> WorkersByNode | None:
@@ -51,20 +51,20 @@ def resize_in_place(free: FreeResources, job: JobInfo, count: int) -> WorkersByN
         )
     if not current or not free.can_hold(job, current) or not meets_constraints(free, job, current):
         return place_workers(free, job, count)
-    chosen = Counter(current)
+    workers_by_node = Counter(current)
     for name in sorted(current, key=lambda name: (-current[name], name)):
-        chosen[name] += min(free.workers_that_fit(job, name) - current[name], count - chosen.total())
-    added = _place_on_few_nodes(free, job, count - chosen.total(), chosen)
-    return None if added is None else dict(chosen + Counter(added))
+        workers_by_node[name] += min(free.workers_that_fit(job, name) - current[name], count - workers_by_node.total())
+    added = _place_on_few_nodes(free, job, count - workers_by_node.total(), workers_by_node)
+    return None if added is None else dict(workers_by_node + Counter(added))
 
 
 def place_on_emptiest(free: FreeResources, job: JobInfo, count: int) -> WorkersByNode | None:
     """Fills the emptiest node, then the next one, as many published systems do. Allocates nothing."""
-    chosen: dict[str, int] = {}
+    workers_by_node: dict[str, int] = {}
     for name in free.emptiest_nodes(job) if count else ():
-        chosen[name] = min(free.workers_that_fit(job, name), count - sum(chosen.values()))
-        if sum(chosen.values()) == count:
-            return chosen
+        workers_by_node[name] = min(free.workers_that_fit(job, name), count - sum(workers_by_node.values()))
+        if sum(workers_by_node.values()) == count:
+            return workers_by_node
     return None if count else {}
 
 
@@ -118,15 +118,15 @@ def _place_on_few_nodes(free: FreeResources, job: JobInfo, count: int, reserved:
     node = next(free.best_fit_nodes(job, count), None)
     if node is not None:
         return {node: count}
-    chosen: dict[str, int] = {}
+    workers_by_node: dict[str, int] = {}
     for name in free.emptiest_nodes(job):
-        remaining = count - sum(chosen.values())
+        remaining = count - sum(workers_by_node.values())
         if free.workers_that_fit(job, name) > remaining:
             # The last few go where they leave the least, not on the next empty node.
-            name = next(nodes for nodes in free.best_fit_nodes(job, remaining) if nodes not in chosen)
-        chosen[name] = min(free.workers_that_fit(job, name), remaining)
-        if sum(chosen.values()) == count:
-            return chosen
+            name = next(nodes for nodes in free.best_fit_nodes(job, remaining) if nodes not in workers_by_node)
+        workers_by_node[name] = min(free.workers_that_fit(job, name), remaining)
+        if sum(workers_by_node.values()) == count:
+            return workers_by_node
     return None
 
 
@@ -149,13 +149,13 @@ def _are_constraints_met(
     racks: Sequence[str | None],
 ) -> bool:
     """Hall's condition: any constraints together need at most the workers that one of them accepts."""
-    for is_selected in product((False, True), repeat=len(constraints)):
-        chosen = [index for index, is_chosen in enumerate(is_selected) if is_chosen]
+    for selection in product((False, True), repeat=len(constraints)):
+        selected = [index for index, is_selected in enumerate(selection) if is_selected]
         available = sum(
             count
             for (rack, kind), count in supply.items()
-            if any(racks[i] in (None, rack) and constraints[i].kind in ("", kind) for i in chosen)
+            if any(racks[i] in (None, rack) and constraints[i].kind in ("", kind) for i in selected)
         )
-        if sum(needed[i] for i in chosen) > available:
+        if sum(needed[i] for i in selected) > available:
             return False
     return True

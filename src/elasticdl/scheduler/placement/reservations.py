@@ -163,20 +163,22 @@ def min_costs_by_slot(
 
 def trace_choices(choices: Sequence[tuple[np.ndarray, np.ndarray]], end: int) -> dict[int, int]:
     """Returns the option chosen in each slot up to `end`, without slots that have none."""
-    chosen, units_left = {}, len(choices[0][0]) - 1
+    option_by_slot, units_left = {}, len(choices[0][0]) - 1
     for slot in range(end, -1, -1):
         choice, remaining_units = choices[slot]
         if choice[units_left]:
-            chosen[slot] = int(choice[units_left]) - 1
+            option_by_slot[slot] = int(choice[units_left]) - 1
         units_left = int(remaining_units[units_left])
-    return chosen
+    return option_by_slot
 
 
-def _make_reservation(first_slot: int, group: Sequence[DeviceConfiguration], chosen: Mapping[int, int]) -> Reservation:
+def _make_reservation(
+    first_slot: int, group: Sequence[DeviceConfiguration], option_by_slot: Mapping[int, int]
+) -> Reservation:
     return Reservation(
         group[0].kind,
-        {first_slot + slot: group[option].workers for slot, option in chosen.items()},
-        {first_slot + slot: group[option].devices for slot, option in chosen.items()},
+        {first_slot + slot: group[option].workers for slot, option in option_by_slot.items()},
+        {first_slot + slot: group[option].devices for slot, option in option_by_slot.items()},
     )
 
 

@@ -100,7 +100,7 @@ class AntMan:
             else:
                 blocked = job
                 placement.waiting_reasons[job.name] = (
-                    f"what is free is reserved for it until it has all of its {job.rigid_size} workers"
+                    f"the free devices are reserved for it until it has all of its {job.rigid_size} workers"
                 )
 
 

@@ -42,7 +42,7 @@ from elasticdl.scheduler.snapshot import JobInfo, Snapshot, WorkersByNode
 
 _MIN_FRACTION = 1e-6  # smaller fractions count as none
 KindOrAny = str | None
-"""None: several kinds, or whichever was free."""
+"""A kind of device; None: several kinds, or any that was free."""
 
 _TIMER_TOLERANCE_S = 1.0  # a round that ends within this time is over, because timers are inexact
 
@@ -175,10 +175,10 @@ def _choose_jobs(
 ) -> dict[str, tuple[KindOrAny, WorkersByNode]]:
     """Chooses the jobs of this round, their kinds and workers that fit together. Jobs in `running` always go on."""
     free = FreeResources(snapshot.nodes)
-    chosen: dict[str, tuple[KindOrAny, WorkersByNode]] = {}
+    placements: dict[str, tuple[KindOrAny, WorkersByNode]] = {}
     continuing = [(job, running[job.name]) for job in queue if job.name in running]
     for job, kind in [*continuing, *_pairs_by_priority(queue, fractions, previous)]:
-        if job.name in chosen:
+        if job.name in placements:
             continue
         workers = resize_in_place(
             free,
@@ -187,8 +187,8 @@ def _choose_jobs(
         )
         if workers is not None:
             free.allocate(job, workers)
-            chosen[job.name] = kind, workers
-    return chosen
+            placements[job.name] = kind, workers
+    return placements
 
 
 def _pairs_by_priority(
@@ -221,14 +221,14 @@ def _pairs_by_priority(
 
 
 def _place_jobs(
-    snapshot: Snapshot, queue: list[JobInfo], chosen: Mapping[str, tuple[KindOrAny, WorkersByNode]]
+    snapshot: Snapshot, queue: list[JobInfo], placements: Mapping[str, tuple[KindOrAny, WorkersByNode]]
 ) -> dict[str, WorkersByNode]:
     """Places the chosen jobs; a job that goes on with the same kind stays where it is (lease renewal)."""
     desired = [
-        (_restrict_to_kind(job, chosen[job.name][0]), job.rigid_size) if job.name in chosen else (job, 0)
+        (_restrict_to_kind(job, placements[job.name][0]), job.rigid_size) if job.name in placements else (job, 0)
         for job in queue
     ]
-    return assign_or_repack(snapshot.nodes, desired, {name: workers for name, (_, workers) in chosen.items()})
+    return assign_or_repack(snapshot.nodes, desired, {name: workers for name, (_, workers) in placements.items()})
 
 
 def _restrict_to_kind(job: JobInfo, kind: KindOrAny) -> JobInfo:

@@ -39,12 +39,12 @@ def solve_exactly(jobs: Sequence[KnapsackOptions], capacity: int) -> list[Pick]:
             with_job[size:][better] = with_size[better]
             pick[size:][better] = index
         best = with_job
-    chosen, remaining = [], capacity
+    reversed_picks, remaining = [], capacity
     for row in range(len(jobs) - 1, -1, -1):
         index = int(picks[row, remaining])
-        chosen.append((0, index) if index >= 0 else NO_PICK)
+        reversed_picks.append((0, index) if index >= 0 else NO_PICK)
         remaining -= int(jobs[row].devices[index]) if index >= 0 else 0
-    return chosen[::-1]
+    return reversed_picks[::-1]
 
 
 def solve_by_hull(jobs: Sequence[Sequence[KnapsackOptions]], capacity: Sequence[int]) -> list[Pick]:
@@ -63,19 +63,19 @@ def solve_by_hull(jobs: Sequence[Sequence[KnapsackOptions]], capacity: Sequence[
                 steps.append((row, option_index, index, sizes[index] - size))
                 slopes.append((values[index] - value) / (sizes[index] - size))
                 size, value = sizes[index], values[index]
-    chosen, remaining = [NO_PICK] * len(jobs), list(capacity)
+    picks, remaining = [NO_PICK] * len(jobs), list(capacity)
     closed: set[tuple[int, int]] = set()
     for step in np.argsort(-np.array(slopes), kind="stable").tolist() if slopes else []:
         row, option_index, index, step_devices = steps[step]
-        if chosen[row][0] not in (-1, option_index) or (row, option_index) in closed:
+        if picks[row][0] not in (-1, option_index) or (row, option_index) in closed:
             continue
         kind = jobs[row][option_index].kind
         if step_devices <= remaining[kind]:
             remaining[kind] -= step_devices
-            chosen[row] = option_index, index
+            picks[row] = option_index, index
         else:
             closed.add((row, option_index))
-    return chosen
+    return picks
 
 
 def _concave_hull(sizes: list[int], values: list[float]) -> list[int]:

@@ -70,7 +70,7 @@ class GoodputPolicy:
         options = list_size_options(snapshot, jobs)
         current = {job.name: job.workers for job in jobs}
         if memory and memory.decided_at == snapshot.now and memory.allocated == current:
-            assigned: Mapping[str, WorkersByNode] = current  # asked again though nothing happened
+            assigned: Mapping[str, WorkersByNode] = current  # called again although nothing happened
         else:
             values = self._option_values(snapshot.now, jobs, options)
             assigned = self._place_jobs(snapshot, jobs, self._choose_counts(snapshot, jobs, options, values))
