@@ -38,7 +38,7 @@ def job(installed: Kube, tmp_path: Path, request: pytest.FixtureRequest) -> Iter
     elastic_job.wait(lambda: not elastic_job.left(), "the end of everything")
 
 
-def test_applied_job_runs_to_its_end_and_shows_its_progress(job: ElasticJob) -> None:
+def test_applied_job_succeeds_and_shows_its_progress(job: ElasticJob) -> None:
     job.apply(2, slow=True)
     job.wait(lambda: job.resource_status().get("workersText") == "2/2 (1-4)", "two workers")
     job.wait(lambda: job.resource_status().get("step", 0) >= 3, "three steps")
@@ -87,7 +87,7 @@ def test_scaled_job_trains_with_the_desired_workers_and_reports_them(job: Elasti
     assert not [line for line in expected if not re.search(line, described)], described
 
 
-def test_asked_by_the_command_line_the_resource_and_every_later_master_have_the_same_number(job: ElasticJob) -> None:
+def test_asked_by_the_command_line_to_scale_the_resource_and_later_masters_have_the_new_number(job: ElasticJob) -> None:
     here = ("--on=kubernetes", f"--namespace={NAMESPACE}")
     job.apply(1, slow=True)
     job.wait_members(1, step=1)

@@ -83,18 +83,18 @@ def refused(project: Path, *words: object) -> str:
         (["--metrics_port=70000"], "--metrics_port): expected at most 65535; received '70000'"),
     ],
 )
-def test_an_option_that_cannot_be_is_refused_with_the_fix(project: Path, words: list[str], expected: str) -> None:
+def test_an_invalid_option_is_refused_with_the_fix(project: Path, words: list[str], expected: str) -> None:
     assert expected in refused(project, *words)
 
 
-def test_a_misspelt_key_in_the_job_file_is_refused_with_the_nearest(project: Path) -> None:
+def test_a_misspelt_key_in_the_job_file_is_refused_with_the_closest_match(project: Path) -> None:
     job = project / "job.yaml"
     job.write_text(job.read_text().replace("epochs:", "epoch:"))
 
     assert f"{job}: plan.epoch: unknown key; did you mean 'epochs'?" in refused(project)
 
 
-def test_a_range_of_workers_the_wrong_way_round_is_refused(project: Path) -> None:
+def test_a_reversed_range_of_workers_is_refused(project: Path) -> None:
     done = Job(project.parent / "home", "job").command("run", "--workers", "4:2", str(project / "starter.py"))
 
     assert (done.returncode, done.stdout) == (2, "")
@@ -105,7 +105,7 @@ def test_a_range_of_workers_the_wrong_way_round_is_refused(project: Path) -> Non
     ("option", "instead"),
     [("--seed=1", "join(…, seed=…)"), ("--output=x", "job.is_first"), ("--num_workers=2", "--workers N")],
 )
-def test_what_the_script_decides_is_no_option_of_run(project: Path, option: str, instead: str) -> None:
+def test_options_that_the_script_decides_are_refused_by_run(project: Path, option: str, instead: str) -> None:
     done = Job(project.parent / "home", "job").invoke("run", option, str(project / "starter.py"))
 
     assert done.returncode == 2
@@ -135,7 +135,7 @@ HEADER = "x,y,label\n"
     ],
     ids=["missing", "empty", "no-records", "cut-off", "open-quote", "too-few-fields", "no-header"],
 )
-def test_data_that_is_not_there_or_not_whole_names_file_and_place(
+def test_missing_or_damaged_data_is_reported_with_file_and_position(
     project: Path, content: str | None, expected: str
 ) -> None:
     data = project / "other.csv"
@@ -156,11 +156,11 @@ def test_a_truncated_binary_file_is_refused(project: Path, name: str) -> None:
     assert str(data) in refused(project, f"--training_data={data}")
 
 
-def test_columns_the_file_has_not_are_refused(project: Path) -> None:
+def test_columns_that_the_file_lacks_are_refused(project: Path) -> None:
     assert "no column 'z' in the header 'x', 'y', 'label'" in refused(project, "--columns=x,y,z")
 
 
-def test_a_column_the_model_misses_is_named_with_those_there_are(project: Path) -> None:
+def test_a_column_that_the_model_needs_and_the_data_lacks_is_named_with_the_existing_columns(project: Path) -> None:
     done = train(project, "--columns=a,b,c", "--num_workers=1")
 
     assert done.returncode == 2
@@ -180,7 +180,7 @@ def test_an_output_that_holds_other_files_is_never_replaced(project: Path) -> No
     assert "holds other files and is not replaced" in refused(project, f"--output={project}/data")
 
 
-def test_checkpoints_of_another_run_are_neither_mixed_with_nor_gone_on_from_unasked(project: Path) -> None:
+def test_a_checkpoint_directory_of_another_run_is_refused_with_the_options_for_it(project: Path) -> None:
     (project / "old" / "checkpoint-000000007").mkdir(parents=True)
 
     message = refused(project, f"--checkpoint_dir={project}/old")
@@ -219,7 +219,9 @@ def test_a_loss_that_is_not_a_number_ends_the_job_with_step_rank_and_a_checkpoin
     assert not (project / "trained").exists()
 
 
-def test_a_full_disk_while_checkpointing_is_told_and_leaves_no_part(project: Path, small_disk: Path) -> None:
+def test_a_full_disk_during_a_checkpoint_is_reported_and_leaves_no_partial_file(
+    project: Path, small_disk: Path
+) -> None:
     directory = small_disk / "checkpoints"
 
     done = train(
@@ -246,7 +248,7 @@ def taken(host: str, port: int) -> socket.socket:
             assert time.monotonic() < deadline, f"{host}:{port} was never free"
 
 
-def test_a_master_whose_port_was_taken_meanwhile_comes_back_at_another(jobs: Jobs) -> None:
+def test_a_restarted_master_whose_port_is_taken_listens_on_another(jobs: Jobs) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         metrics_port = free.getsockname()[1]
     job = jobs.train("ports", 2, f"--metrics_port={metrics_port}", slow=True)
@@ -273,7 +275,7 @@ def test_a_master_whose_port_was_taken_meanwhile_comes_back_at_another(jobs: Job
     assert job.result()["phase"] == "succeeded"
 
 
-def test_what_a_dead_writer_left_is_swept_before_the_next_write(project: Path) -> None:
+def test_files_of_a_dead_writer_are_deleted_before_the_next_write(project: Path) -> None:
     left = project / f"{staging.STAGING_PREFIX}trained-0000"
     left.mkdir()
     (left / "model.safetensors").write_bytes(b"half")

@@ -84,7 +84,7 @@ def test_jobs_are_described_for_this_machine_and_for_a_cluster(tmp_path: Path, t
     assert pods.returncode == 0 and "image: digits:1" in pods.stdout, pods.stderr
 
 
-def test_a_job_is_refused_before_it_is_launched_with_all_that_is_missing(tmp_path: Path, train: list[str]) -> None:
+def test_a_job_is_refused_before_the_launch_with_a_list_of_missing_extras(tmp_path: Path, train: list[str]) -> None:
     refused = elasticdl(tmp_path, *train)
 
     assert refused.returncode == 2
@@ -93,7 +93,7 @@ def test_a_job_is_refused_before_it_is_launched_with_all_that_is_missing(tmp_pat
     assert not (tmp_path / "home" / "jobs" / "digits").exists()
 
 
-def test_policies_are_simulated_and_a_page_about_them_names_its_extra(tmp_path: Path) -> None:
+def test_policies_are_simulated_without_extras_and_a_report_names_the_missing_one(tmp_path: Path) -> None:
     words = ("simulate", "--policy=max-min", "--trace=synthetic:jobs=5,per_hour=30", "--processes=1")
 
     simulated = elasticdl(tmp_path, *words)
@@ -113,7 +113,7 @@ def test_policies_are_simulated_and_a_page_about_them_names_its_extra(tmp_path: 
         (["ctr", "search", "ctr.yaml", "--trials=1"], "features"),
     ],
 )
-def test_what_needs_an_extra_says_so_at_once(tmp_path: Path, words: list[str], extra: str) -> None:
+def test_features_that_need_an_extra_name_it_at_once(tmp_path: Path, words: list[str], extra: str) -> None:
     (tmp_path / "ctr.yaml").write_text("{data: absent.csv, label: clicked, model: deepfm}")
 
     refused = elasticdl(tmp_path, *words)
@@ -135,7 +135,7 @@ def test_a_job_without_matplotlib_ends_without_a_figure_and_says_so_once(tmp_pat
     assert timeline.returncode == 2 and f"a timeline needs matplotlib, not installed in {sys.prefix}" in timeline.stderr
 
 
-def test_extras_that_train_bring_all_that_a_worker_needs() -> None:
+def test_extras_include_the_extras_they_build_on() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
     for name in ("tensorflow", "lightning", "huggingface"):

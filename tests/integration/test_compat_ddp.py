@@ -58,7 +58,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> torch.Tensor:
     return run_alone(tmp_path_factory.mktemp("expected") / "alone")
 
 
-def test_a_script_survives_more_workers_a_kill_and_a_dead_master(
+def test_a_script_survives_scaling_a_killed_worker_and_a_dead_master(
     jobs: Jobs, tmp_path: Path, expected: torch.Tensor
 ) -> None:
     directory = tmp_path / "work"
@@ -117,7 +117,7 @@ def test_a_script_that_always_fails_ends_the_job_with_its_exception(jobs: Jobs, 
 
 
 @pytest.mark.slow
-def test_stop_ends_the_scripts_and_resume_goes_on_from_their_snapshot(
+def test_stop_ends_the_scripts_and_resume_continues_from_their_snapshot(
     jobs: Jobs, tmp_path: Path, expected: torch.Tensor
 ) -> None:
     directory = tmp_path / "work"
@@ -136,7 +136,7 @@ def test_stop_ends_the_scripts_and_resume_goes_on_from_their_snapshot(
 
 
 @pytest.mark.slow
-def test_the_terminal_shows_the_prints_of_the_first_worker_once_though_it_is_replaced(
+def test_the_terminal_shows_the_output_of_the_first_worker_once_although_it_is_replaced(
     jobs: Jobs, tmp_path: Path
 ) -> None:
     directory = tmp_path / "work"
@@ -170,7 +170,7 @@ def test_the_terminal_shows_the_prints_of_the_first_worker_once_though_it_is_rep
     assert "→ step.backward(loss)" in text
 
 
-def test_scripts_have_the_grace_to_end_and_are_killed_after_it(jobs: Jobs, tmp_path: Path) -> None:
+def test_scripts_have_a_grace_period_to_end_and_are_killed_after_it(jobs: Jobs, tmp_path: Path) -> None:
     script = tmp_path / "stubborn.py"
     script.write_text(
         "import os, signal, sys, time\n"

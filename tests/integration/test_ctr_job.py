@@ -60,7 +60,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def test_it_learns_and_is_evaluated_on_rows_it_has_not_seen(trained: Path) -> None:
+def test_a_ctr_job_learns_and_is_evaluated_on_unseen_rows(trained: Path) -> None:
     shown = elasticdl(trained, "evaluate", "ctr.yaml", "--job_name=judged")
 
     result = json.loads((trained / "home" / "jobs" / "judged" / "result.json").read_text())
@@ -69,7 +69,7 @@ def test_it_learns_and_is_evaluated_on_rows_it_has_not_seen(trained: Path) -> No
     assert 0.7 < metrics["calibration"] < 1.4
 
 
-def test_raw_rows_are_served_without_elasticdl_as_predicted_with_it(trained: Path) -> None:
+def test_serving_raw_rows_without_elasticdl_gives_the_predictions_of_elasticdl(trained: Path) -> None:
     """Rows that are new, with values that are new; to the last bit."""
     elasticdl(trained, "predict", "ctr.yaml", "--prediction_data=new.csv", "--output=predicted", "--job_name=said")
     parts = [pq.read_table(part) for part in sorted((trained / "predicted").glob("*.parquet"))]
@@ -96,7 +96,7 @@ torch.save(found, sys.argv[2])
     assert [row["probability"] for row in rows] == alone["probability"].tolist()
 
 
-def test_with_asynchronous_workers_the_best_model_is_exported_when_it_gets_no_better(trained: Path) -> None:
+def test_with_asynchronous_workers_the_best_model_is_exported_when_it_stops_improving(trained: Path) -> None:
     text = CONFIG.replace("epochs: 3", "epochs: 40, patience: 1")
     (trained / "apart.yaml").write_text(text)
     shown = elasticdl(trained, "train", "apart.yaml", "--job_name=apart", "--ps_mode=async")
@@ -111,7 +111,7 @@ def test_with_asynchronous_workers_the_best_model_is_exported_when_it_gets_no_be
     assert export["extra"]["step"] == best, shown
 
 
-def test_options_count_more_than_the_config(trained: Path) -> None:
+def test_options_override_the_config(trained: Path) -> None:
     words = ("train", "ctr.yaml", "--job_name=other", "--num_workers=4", "--ps_mode=async", "--dry-run")
     job = yaml.safe_load(elasticdl(trained, *words).partition("name: other")[2])
 

@@ -57,7 +57,7 @@ def page_of(trained: Path) -> str:
     return (trained / "ctr-ctr" / "report" / "index.html").read_text(encoding="utf-8")
 
 
-def test_the_page_has_all_its_parts_and_needs_nothing_else(trained: Path) -> None:
+def test_the_report_is_complete_and_self_contained(trained: Path) -> None:
     page = page_of(trained)
 
     for title in (
@@ -79,7 +79,7 @@ def test_the_page_has_all_its_parts_and_needs_nothing_else(trained: Path) -> Non
     assert "constant: the same value in every row" in page and "chosen in ctr.yaml" in page
 
 
-def test_its_numbers_are_those_that_the_exported_program_gives_of_the_rows(trained: Path) -> None:
+def test_the_numbers_of_the_report_are_those_of_the_exported_program(trained: Path) -> None:
     export = trained / "ctr-ctr" / "model"
     program, job = torch.export.load(export / "model.pt2").module(), CtrJob(export)
     page = page_of(trained)
@@ -101,7 +101,7 @@ def test_its_numbers_are_those_that_the_exported_program_gives_of_the_rows(train
         assert f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" in page
 
 
-def test_the_validation_rows_are_judged_as_the_job_itself_judged_them_at_its_end(trained: Path) -> None:
+def test_the_report_evaluates_the_validation_rows_as_the_job_did_at_its_end(trained: Path) -> None:
     result = json.loads((trained / "home" / "jobs" / "clicks" / "result.json").read_text())
 
     measurement = ModelMeasurement.load(trained / "ctr-ctr" / "report" / "measurement.json")
@@ -112,7 +112,7 @@ def test_the_validation_rows_are_judged_as_the_job_itself_judged_them_at_its_end
     assert measurement.validation.calibration == pytest.approx(result["metrics"]["calibration"], abs=1e-3)
 
 
-def test_what_matters_is_found_to_matter_and_what_is_dropped_has_no_worth(trained: Path) -> None:
+def test_important_columns_rank_high_and_dropped_columns_have_no_importance(trained: Path) -> None:
     measurement = ModelMeasurement.load(trained / "ctr-ctr" / "report" / "measurement.json")
 
     worth = {importance.column: importance for importance in measurement.importance}
@@ -121,7 +121,9 @@ def test_what_matters_is_found_to_matter_and_what_is_dropped_has_no_worth(traine
     assert measurement.importance_rows == 200 and measurement.evaluated_on == "test"
 
 
-def test_without_an_export_the_newest_checkpoint_is_judged_and_finds_the_same(trained: Path, tmp_path: Path) -> None:
+def test_without_an_export_the_newest_checkpoint_is_evaluated_with_the_same_result(
+    trained: Path, tmp_path: Path
+) -> None:
     before = ModelMeasurement.load(trained / "ctr-ctr" / "report" / "measurement.json")
     shutil.move(trained / "ctr-ctr" / "model", tmp_path / "model")
     try:

@@ -124,7 +124,7 @@ def test_a_hopeless_trial_frees_its_workers_at_once_and_the_best_is_a_config(tmp
 
 
 @pytest.mark.slow
-def test_a_killed_search_leaves_no_job_and_the_next_one_goes_on_with_its_trial(tmp_path: Path) -> None:
+def test_a_killed_search_leaves_no_job_and_the_next_search_continues_its_trial(tmp_path: Path) -> None:
     make(tmp_path, [BAD])
     job = tmp_path / "home" / "jobs" / "ctr-trial-000"
     with search(tmp_path, "--trials=1") as process:
@@ -143,7 +143,7 @@ def test_a_killed_search_leaves_no_job_and_the_next_one_goes_on_with_its_trial(t
 
 
 @pytest.mark.slow
-def test_where_a_scheduler_serves_trials_are_queued_and_leave_the_queue_when_pruned(tmp_path: Path) -> None:
+def test_with_a_scheduler_trials_are_queued_and_leave_the_queue_when_pruned(tmp_path: Path) -> None:
     make(tmp_path, [GOOD, BAD])
     (tmp_path / "home").mkdir()
     scheduler = Scheduler(tmp_path / "home")

@@ -52,7 +52,9 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> str:
         started.end()
 
 
-def test_a_file_that_is_away_for_a_while_and_touched_changes_nothing(jobs: Jobs, tmp_path: Path, calm: str) -> None:
+def test_a_file_that_is_unavailable_for_a_while_and_touched_changes_nothing(
+    jobs: Jobs, tmp_path: Path, calm: str
+) -> None:
     data = write_data(tmp_path / "data.csv")
     job = train(jobs, "away", data, 2, slow=True)
     job.wait_members(2, step=3)
@@ -69,7 +71,7 @@ def test_a_file_that_is_away_for_a_while_and_touched_changes_nothing(jobs: Jobs,
 
 
 @pytest.mark.slow
-def test_a_worker_that_joins_while_a_file_is_away_waits_for_it(jobs: Jobs, tmp_path: Path, calm: str) -> None:
+def test_a_worker_that_joins_while_a_file_is_unavailable_waits_for_it(jobs: Jobs, tmp_path: Path, calm: str) -> None:
     data = tmp_path / "data"
     data.mkdir()
     write_data(data / "a.csv")
@@ -108,7 +110,7 @@ def test_a_file_that_is_gone_for_good_ends_the_job_with_its_state_and_it_can_be_
 
 
 @pytest.mark.slow
-def test_another_content_ends_the_job_with_its_state(jobs: Jobs, tmp_path: Path) -> None:
+def test_changed_data_ends_the_job_with_its_state(jobs: Jobs, tmp_path: Path) -> None:
     data = write_data(tmp_path / "data.csv")
     job = train(jobs, "changed", data, 2, slow=True)
     job.wait_members(2, step=3)
@@ -129,7 +131,7 @@ def spoil(data: Path) -> Path:
     return data
 
 
-def test_bad_records_up_to_the_limit_are_skipped_and_named_and_any_workers_give_the_same_bits(
+def test_bad_records_up_to_the_limit_are_skipped_and_named_and_any_number_of_workers_gives_the_same_bits(
     jobs: Jobs, tmp_path: Path
 ) -> None:
     data = spoil(write_data(tmp_path / "data.csv"))
@@ -153,7 +155,7 @@ def test_bad_records_up_to_the_limit_are_skipped_and_named_and_any_workers_give_
 
 
 @pytest.mark.slow
-def test_a_bad_record_ends_a_job_that_allows_none_with_its_name_and_the_way_out(jobs: Jobs, tmp_path: Path) -> None:
+def test_a_bad_record_ends_a_job_that_allows_none_with_its_name_and_the_fix(jobs: Jobs, tmp_path: Path) -> None:
     data = write_data(tmp_path / "data.csv")
     lines = data.read_text().splitlines()
     lines[110] = lines[110].replace(",", ",much", 1)

@@ -84,7 +84,7 @@ def numbers_of(feed: LoaderFeed, step: int) -> list[list[int]]:
 
 
 @pytest.mark.parametrize(("is_shuffled", "has_state"), [(False, True), (True, False)])
-def test_a_stream_of_hugging_face_is_entered_at_the_record_it_stands_at(is_shuffled: bool, has_state: bool) -> None:
+def test_a_stream_of_hugging_face_continues_at_its_current_record(is_shuffled: bool, has_state: bool) -> None:
     def dataset() -> Any:
         return hugging_stream().shuffle(seed=3, buffer_size=7) if is_shuffled else hugging_stream()
 

@@ -121,7 +121,9 @@ def enrolled(running: Job, replica: str, now: float | None = None) -> tuple[JobD
 
 
 @pytest.mark.parametrize("replica", ["worker-0", "worker-1", "ps-0"])
-def test_a_replica_gets_a_certificate_of_its_own_name_for_as_long_as_the_job_says(running: Job, replica: str) -> None:
+def test_a_replica_gets_a_certificate_for_its_name_with_the_lifetime_of_the_job_spec(
+    running: Job, replica: str
+) -> None:
     directory, spec = enrolled(running, replica)
 
     own = directory.certificates / f"{replica}.pem"
@@ -133,7 +135,7 @@ def test_a_replica_gets_a_certificate_of_its_own_name_for_as_long_as_the_job_say
 
 
 @pytest.mark.parametrize("name", ["worker-2", "ps-0", "worker", "ps", "master", "client", ""])
-def test_the_certificate_of_a_role_gets_names_of_its_role_that_were_launched(running: Job, name: str) -> None:
+def test_the_certificate_of_a_role_enrolls_launched_replicas_of_that_role(running: Job, name: str) -> None:
     directory = running.directory("worker", "worker-0")
 
     with pytest.raises(AccessDenied, match=r"its own name only|has launched"):
@@ -148,7 +150,7 @@ def test_a_replica_gets_no_other_name_than_its_own(running: Job, name: str) -> N
         ask(directory, "worker-0", name)
 
 
-def test_one_that_is_gone_gets_no_certificate(running: Job) -> None:
+def test_a_replica_that_is_gone_gets_no_certificate(running: Job) -> None:
     directory, _ = enrolled(running, "worker-0")
     running.driver.exit("worker-0", code=1)
 
@@ -157,7 +159,7 @@ def test_one_that_is_gone_gets_no_certificate(running: Job) -> None:
             ask(directory, shown, "worker-0")
 
 
-def test_of_another_run_without_the_token_or_with_a_bad_request_nobody_enrolls(running: Job) -> None:
+def test_another_run_a_missing_token_or_a_bad_request_is_not_enrolled(running: Job) -> None:
     directory = running.directory("worker", "worker-0")
 
     with pytest.raises(RunSuperseded):
@@ -169,7 +171,7 @@ def test_of_another_run_without_the_token_or_with_a_bad_request_nobody_enrolls(r
         ask(directory, "worker", "worker-0")
 
 
-def test_with_the_certificate_of_a_role_nothing_else_is_granted(running: Job) -> None:
+def test_the_certificate_of_a_role_grants_nothing_but_enrolment(running: Job) -> None:
     directory = running.directory("worker", "worker-0")
 
     with MasterClient.connect(directory, SOON_S, RUN, "worker") as master:
@@ -196,7 +198,7 @@ def greet(directory: JobDirectory, shown: str, name: str) -> str:
         channel.close()
 
 
-def test_it_is_renewed_at_half_of_its_life_with_the_one_it_has(running: Job) -> None:
+def test_a_certificate_is_renewed_with_itself_at_half_of_its_lifetime(running: Job) -> None:
     directory, spec = enrolled(running, "worker-0")
     own, now = directory.certificates / "worker-0.pem", running.clock.now()
     issuer = pod.enrolling_manager(directory, spec, RUN)
@@ -213,7 +215,7 @@ def test_it_is_renewed_at_half_of_its_life_with_the_one_it_has(running: Job) -> 
     assert abs(expires_at(own.read_bytes()) - now - 1.5 * DAY_S) < 1.0
 
 
-def test_one_that_has_run_out_is_renewed_with_that_of_the_role(running: Job) -> None:
+def test_an_expired_certificate_is_renewed_with_that_of_the_role(running: Job) -> None:
     now = running.clock.now()
     running.clock.advance(-2 * DAY_S)
     directory, spec = enrolled(running, "worker-0")
@@ -228,7 +230,9 @@ def test_one_that_has_run_out_is_renewed_with_that_of_the_role(running: Job) -> 
     assert uris(ask(directory, "worker-0", "worker-0")) == ["elasticdl://digits/worker/worker-0"]
 
 
-def test_a_replica_whose_clock_is_behind_asks_with_that_of_its_role_when_its_own_is_refused(running: Job) -> None:
+def test_a_replica_whose_clock_is_behind_enrolls_with_the_certificate_of_its_role_when_its_own_is_refused(
+    running: Job,
+) -> None:
     now = running.clock.now()
     running.clock.advance(-2 * DAY_S)
     directory, spec = enrolled(running, "worker-0")
@@ -240,7 +244,7 @@ def test_a_replica_whose_clock_is_behind_asks_with_that_of_its_role_when_its_own
     assert pod.has_valid_certificate(directory, "worker-0", now)
 
 
-def test_a_pod_waits_for_a_master_that_is_away(running: Job) -> None:
+def test_a_pod_waits_for_an_unreachable_master(running: Job) -> None:
     directory = running.directory("worker", "worker-0")
     directory.master.unlink()
     spec = directory.load_spec()
@@ -257,7 +261,7 @@ def test_a_pod_waits_for_a_master_that_is_away(running: Job) -> None:
     assert uris((directory.certificates / "worker-0.pem").read_text()) == ["elasticdl://digits/worker/worker-0"]
 
 
-def test_a_master_without_an_authority_says_who_has_it() -> None:
+def test_a_master_without_the_certificate_authority_refers_to_the_launcher() -> None:
     service = MasterServicer(cast(Any, SimpleNamespace(machine=Driver(job_spec()).machine)))
 
     with pytest.raises(SpecError, match="from its launcher"):

@@ -140,7 +140,7 @@ def test_the_fifth_example_trains_a_transformer_that_writes(shell: Shell) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shell", ["06-embeddings"], indirect=True)
-def test_the_sixth_example_trains_embeddings_on_ps_and_predicts_without_us(shell: Shell) -> None:
+def test_the_sixth_example_trains_embeddings_on_ps_and_predicts_without_elasticdl(shell: Shell) -> None:
     weights = load_file(shell.directory / "trained" / "model.safetensors")
     chances = re.findall(r"tag (\d): +(\d+)%", shell.output_of("python predict.py"))
 

@@ -31,7 +31,7 @@ def require(value: float | None) -> float:
     return value
 
 
-def test_of_two_jobs_that_do_not_fit_the_second_waits_for_the_first_in_gangs_only() -> None:
+def test_the_second_of_two_jobs_that_do_not_fit_waits_only_with_gang_scheduling() -> None:
     gang, elastic = run_experiments(TWO_JOBS, GANG, ELASTIC)
 
     first, second = gang.runs["first"], gang.runs["second"]
@@ -44,7 +44,7 @@ def test_of_two_jobs_that_do_not_fit_the_second_waits_for_the_first_in_gangs_onl
         assert 0 < result.utilization <= 1
 
 
-def test_a_service_gets_its_slots_from_a_training_that_never_stops() -> None:
+def test_a_service_gets_its_slots_from_a_job_that_continues_training() -> None:
     for result in run_experiments(MIXED, ELASTIC, MAX_MIN):
         training, service = result.runs["training"], result.runs["service"]
         assert (

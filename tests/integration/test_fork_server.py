@@ -78,7 +78,9 @@ def describe_forked(server: ForkServer, environ: dict[str, str], log: Path) -> d
     return description
 
 
-def test_a_forked_replica_is_as_a_spawned_one(server: ForkServer, environ: dict[str, str], tmp_path: Path) -> None:
+def test_a_forked_replica_is_equivalent_to_a_spawned_one(
+    server: ForkServer, environ: dict[str, str], tmp_path: Path
+) -> None:
     forked, log = describe_forked(server, environ, tmp_path / "log"), tmp_path / "log"
     log.unlink()
 
@@ -111,7 +113,7 @@ def test_a_forked_replica_has_the_limits_that_the_launcher_has_now(
 
 
 @pytest.mark.parametrize(("argument", "code"), [("fail", 3), ("raise", 1)])
-def test_how_a_forked_replica_ends_is_known(
+def test_the_exit_of_a_forked_replica_is_reported(
     server: ForkServer, environ: dict[str, str], tmp_path: Path, argument: str, code: int
 ) -> None:
     child = server.fork("worker-0", [*ARGV, argument], environ=environ, log=tmp_path / "log", now=0.0)
@@ -122,7 +124,7 @@ def test_how_a_forked_replica_ends_is_known(
     assert exited.peak_bytes > 1 << 20
 
 
-def test_a_forked_replica_outlives_the_server(server: ForkServer, environ: dict[str, str], tmp_path: Path) -> None:
+def test_a_forked_replica_survives_the_server(server: ForkServer, environ: dict[str, str], tmp_path: Path) -> None:
     log = tmp_path / "log"
     child = server.fork("worker-0", [*ARGV, "sleep"], environ=environ, log=log, now=0.0)
 
@@ -133,7 +135,9 @@ def test_a_forked_replica_outlives_the_server(server: ForkServer, environ: dict[
     assert wait_end(child).signal == signal.SIGTERM
 
 
-def test_what_is_read_at_import_cannot_be_changed_by_a_fork(server: ForkServer, environ: dict[str, str]) -> None:
+def test_a_command_with_another_environment_or_program_is_not_forked(
+    server: ForkServer, environ: dict[str, str]
+) -> None:
     assert server.can_fork(ARGV, environ | ADDED)
     assert server.can_fork([*ARGV, "sleep"], environ)
     assert not server.can_fork(ARGV, {name: value for name, value in environ.items() if name != "PATH"})
@@ -178,7 +182,7 @@ def test_torch_can_be_forked(start: Start) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_server_that_is_gone_or_stopped_forks_nothing(
+def test_a_dead_or_stopped_server_forks_nothing(
     server: ForkServer, environ: dict[str, str], tmp_path: Path, number: int
 ) -> None:
     os.kill(server.pid, number)
@@ -190,7 +194,7 @@ def test_a_server_that_is_gone_or_stopped_forks_nothing(
     assert (tmp_path / "log").read_text() == ""
 
 
-def test_a_stopped_server_that_imports_is_noticed(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_stopped_during_imports_is_detected(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fork_client, "STALL_TIMEOUT_S", 0.2)
     server = start(*fork_client.PRELOADED_MODULES)
     os.kill(server.pid, signal.SIGSTOP)

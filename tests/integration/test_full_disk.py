@@ -57,9 +57,7 @@ def _mounted(folder: Path, size: str) -> Iterator[Disk]:
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def test_a_disk_that_is_full_for_a_while_costs_checkpoints_and_nothing_else(
-    jobs: Jobs, undisturbed: str, disk: Disk
-) -> None:
+def test_a_disk_that_is_full_for_a_while_only_loses_checkpoints(jobs: Jobs, undisturbed: str, disk: Disk) -> None:
     job = jobs.train(
         "full", 2, "--checkpoint_dir", str(disk.checkpoints), "--checkpoint_steps", "5", "--keep_checkpoint_max", "1",
         slow=True,
@@ -84,7 +82,7 @@ def test_a_disk_that_is_full_for_a_while_costs_checkpoints_and_nothing_else(
 
 
 @pytest.mark.slow
-def test_a_last_checkpoint_that_finds_no_room_in_time_is_kept_elsewhere(jobs: Jobs, disk: Disk) -> None:
+def test_a_last_checkpoint_without_space_in_time_is_written_elsewhere(jobs: Jobs, disk: Disk) -> None:
     job = jobs.train(
         "elsewhere", 1, "--checkpoint_dir", str(disk.checkpoints), "--checkpoint_retry_s", "0.5", "--max_steps", "4",
         slow=True,
@@ -103,7 +101,7 @@ def test_a_last_checkpoint_that_finds_no_room_in_time_is_kept_elsewhere(jobs: Jo
     assert again.result()["phase"] == "succeeded"
 
 
-def test_a_master_that_finds_no_room_comes_back_when_there_is_some(undisturbed: str, large_disk: Disk) -> None:
+def test_a_master_without_disk_space_restarts_when_there_is_some(undisturbed: str, large_disk: Disk) -> None:
     jobs = Jobs(large_disk.folder)
     try:
         job = jobs.train("homeless", 2, slow=True)

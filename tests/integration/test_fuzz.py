@@ -48,7 +48,7 @@ def test_a_campaign_continues_where_it_stopped(tmp_path: Path) -> None:
     assert continued.run(2000, lambda message: None) and continued.progress.parts == 2
 
 
-def test_a_page_quotes_inputs_and_findings_of_every_target(tmp_path: Path) -> None:
+def test_the_table_lists_inputs_and_findings_of_every_target(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- fuzz: begin -->\n<!-- fuzz: end -->\nafter\n")
     (tmp_path / "traces.json").write_text('{"target": "traces", "seed": 1, "inputs": 12345}')

@@ -48,7 +48,7 @@ def test_one_worker_writes_the_checkpoints_of_the_trainer(jobs: Jobs) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("habit", ["plain", "accelerate"])
-def test_a_resumed_job_goes_on_in_the_middle_of_an_epoch(jobs: Jobs, habit: str) -> None:
+def test_a_resumed_job_continues_in_the_middle_of_an_epoch(jobs: Jobs, habit: str) -> None:
     job = start_script(jobs, SCRIPT, "resumed", habit)
     stop_and_resume(jobs, job)
 
@@ -67,7 +67,7 @@ def test_leaving_the_loop_ends_the_job_after_the_same_step_in_all_workers(jobs: 
 
 
 @pytest.mark.slow
-def test_what_cannot_be_right_is_refused_with_the_fix(jobs: Jobs) -> None:
+def test_invalid_use_is_refused_with_the_fix(jobs: Jobs) -> None:
     job = start_script(jobs, SCRIPT, "token-count", "token-count", "2:2", is_slow=False)
 
     result = job.result()

@@ -73,7 +73,7 @@ def wait_step(job: jobs.Job, step: int, workers: int) -> None:
     until(f"step {step} with {workers} workers", has_come_so_far, PATIENCE_S)
 
 
-def test_a_job_is_scaled_looked_at_waited_for_and_evaluated(home: Path) -> None:
+def test_a_job_is_scaled_inspected_waited_for_and_evaluated(home: Path) -> None:
     job = submit(home, "digits", is_slow=True)
     wait_step(job, 2, 2)
 

@@ -58,7 +58,7 @@ def test_a_scaled_job_whose_worker_is_killed_ends_with_the_same_bits(jobs: Jobs)
 
 
 @pytest.mark.slow
-def test_after_the_loss_of_all_workers_a_change_is_made_again_at_its_step(jobs: Jobs) -> None:
+def test_after_the_loss_of_all_workers_a_change_is_repeated_at_its_step(jobs: Jobs) -> None:
     job = jobs.train("lost", 1, "--adaptive_batch", "sqrt", slow=True, pause_s=0.1)
     (worker,) = job.wait_members(1, step=4).values()
     before = scale_batch(job, 3)
@@ -75,7 +75,7 @@ def test_after_the_loss_of_all_workers_a_change_is_made_again_at_its_step(jobs: 
 
 
 @pytest.mark.slow
-def test_a_checkpoint_remembers_the_scale_of_the_batch(jobs: Jobs) -> None:
+def test_a_checkpoint_contains_the_scale_of_the_batch(jobs: Jobs) -> None:
     job = jobs.train("first", 1, "--adaptive_batch", "sqrt", "--checkpoint_steps", "5", slow=True)
     job.wait_members(1, step=2)
     scale_batch(job, 4)
@@ -94,7 +94,7 @@ def test_a_checkpoint_remembers_the_scale_of_the_batch(jobs: Jobs) -> None:
 
 
 @pytest.mark.slow
-def test_a_running_job_tells_a_scheduler_its_speeds_and_its_noise(jobs: Jobs) -> None:
+def test_a_running_job_reports_its_speeds_and_its_gradient_noise_to_the_scheduler(jobs: Jobs) -> None:
     job = jobs.train("told", 1, slow=True)
     job.wait(lambda s: bool(s.speeds), "a speed with one worker")
     job.scale(2)
@@ -115,7 +115,7 @@ def test_a_running_job_tells_a_scheduler_its_speeds_and_its_noise(jobs: Jobs) ->
 
 
 @pytest.mark.slow
-def test_a_batch_that_stays_as_it_is_cannot_be_scaled(jobs: Jobs) -> None:
+def test_a_fixed_batch_cannot_be_scaled(jobs: Jobs) -> None:
     job = jobs.train("fixed", 1, slow=True)
     job.wait_members(1)
     done = job.command("scale", job.name, "--batch_scale", "2")

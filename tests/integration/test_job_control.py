@@ -16,7 +16,7 @@ from tests.waiting import until
 AT_ONCE = ("--min_workers", "1")
 
 
-def test_the_masters_death_stops_no_step(jobs: Jobs, undisturbed: str) -> None:
+def test_training_continues_while_the_master_is_dead(jobs: Jobs, undisturbed: str) -> None:
     job = jobs.train("master", 2, *AT_ONCE, slow=True)
     before = job.wait_members(2, step=3)
     old = job.record().master
@@ -32,7 +32,7 @@ def test_the_masters_death_stops_no_step(jobs: Jobs, undisturbed: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_masters_death_during_a_join_loses_nobody(jobs: Jobs, undisturbed: str) -> None:
+def test_the_death_of_the_master_during_a_join_loses_no_worker(jobs: Jobs, undisturbed: str) -> None:
     job = jobs.train("joining", 1, *AT_ONCE, slow=True, pause_s=0.04)
     job.wait_members(1, step=3)
     job.scale(2)
@@ -45,7 +45,7 @@ def test_the_masters_death_during_a_join_loses_nobody(jobs: Jobs, undisturbed: s
     assert "worker-lost" not in job.kinds()
 
 
-def test_the_launchers_death_is_survived_and_its_successor_launches(jobs: Jobs, undisturbed: str) -> None:
+def test_a_killed_launcher_is_replaced_and_its_successor_launches_workers(jobs: Jobs, undisturbed: str) -> None:
     job = jobs.train("launcher", 2, *AT_ONCE, slow=True, pause_s=0.04)
     before = job.wait_members(2, step=3)
     old = job.record().launcher.pid
@@ -59,7 +59,7 @@ def test_the_launchers_death_is_survived_and_its_successor_launches(jobs: Jobs, 
     job.wait_gone()
 
 
-def test_a_worker_that_leaves_while_the_master_is_away_does_not_end_the_job(jobs: Jobs, undisturbed: str) -> None:
+def test_a_worker_that_leaves_while_the_master_is_dead_does_not_end_the_job(jobs: Jobs, undisturbed: str) -> None:
     job = jobs.train("away", 2, *AT_ONCE, "--timing", "grace_period_s=12", slow=True, pause_s=0.2)
     before = job.wait_members(2, step=3)
     launcher = job.record().launcher.pid
@@ -93,7 +93,7 @@ def test_workers_whose_master_and_launcher_are_gone_for_good_keep_the_state_and_
     assert "state of step" in again.log("worker-0"), "it did not begin anew"
 
 
-def test_a_master_that_is_given_up_takes_nobodys_state_with_it(jobs: Jobs, undisturbed: str) -> None:
+def test_workers_keep_their_state_when_the_master_is_given_up(jobs: Jobs, undisturbed: str) -> None:
     job = jobs.train("given-up", 2, slow=True, pause_s=0.3)
     job.wait_members(2, step=3)
     killed: set[int] = set()
@@ -138,7 +138,7 @@ def test_a_stopped_job_resumes_with_another_number_of_workers(jobs: Jobs, undist
 
 
 @pytest.mark.slow
-def test_a_corrupt_newest_checkpoint_is_passed_over_with_a_warning(jobs: Jobs, undisturbed: str) -> None:
+def test_a_corrupt_newest_checkpoint_is_skipped_with_a_warning(jobs: Jobs, undisturbed: str) -> None:
     job = jobs.train("corrupt", 1, "--checkpoint_steps", "10", slow=True, pause_s=0.01)
     job.wait(lambda s: s.checkpoint_step >= 20, "two checkpoints")
     job.stop()

@@ -40,7 +40,7 @@ def test_workers_that_always_fail_use_up_the_budget(jobs: Jobs) -> None:
     job.wait_gone()
 
 
-def test_a_wrong_model_is_a_wrong_job_and_is_not_tried_again(jobs: Jobs) -> None:
+def test_an_invalid_model_fails_the_job_and_is_not_retried(jobs: Jobs) -> None:
     job = jobs.train("wrong", 2, function="no_module")
     result = job.result()
 
@@ -52,7 +52,7 @@ def test_a_wrong_model_is_a_wrong_job_and_is_not_tried_again(jobs: Jobs) -> None
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_one_exception_of_a_model_costs_one_step_and_nothing_else(
+def test_one_exception_of_a_model_costs_only_one_step(
     jobs: Jobs, undisturbed: str, tmp_path: Path, workers: int
 ) -> None:
     broken = tmp_path / "broken"

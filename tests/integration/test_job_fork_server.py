@@ -31,7 +31,7 @@ def wait_server(job: Job) -> int:
     return pid
 
 
-def test_workers_are_forked_and_so_are_those_that_come_later(jobs: Jobs, undisturbed: str) -> None:
+def test_workers_are_forked_and_so_are_later_ones(jobs: Jobs, undisturbed: str) -> None:
     job = jobs.train("forked", 1, slow=True)
     job.wait_members(1)
 
@@ -43,7 +43,7 @@ def test_workers_are_forked_and_so_are_those_that_come_later(jobs: Jobs, undistu
     assert job.log("launcher").count(FORKED) == 2
 
 
-def test_workers_are_spawned_where_the_job_says_so(jobs: Jobs, undisturbed: str) -> None:
+def test_workers_are_spawned_if_the_job_says_so(jobs: Jobs, undisturbed: str) -> None:
     job = jobs.train("spawned", 1, "--start_method=spawn")
 
     assert job.digest() == undisturbed
@@ -51,7 +51,7 @@ def test_workers_are_spawned_where_the_job_says_so(jobs: Jobs, undisturbed: str)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_job_whose_fork_server_fails_while_it_imports_goes_on(jobs: Jobs, undisturbed: str, number: int) -> None:
+def test_a_job_whose_fork_server_fails_while_it_imports_continues(jobs: Jobs, undisturbed: str, number: int) -> None:
     job = jobs.train("importing", 2, slow=True)
 
     os.kill(wait_server(job), number)
@@ -62,7 +62,9 @@ def test_a_job_whose_fork_server_fails_while_it_imports_goes_on(jobs: Jobs, undi
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_job_whose_fork_server_fails_later_goes_on_and_has_another(jobs: Jobs, undisturbed: str, number: int) -> None:
+def test_a_job_whose_fork_server_fails_later_continues_with_a_new_one(
+    jobs: Jobs, undisturbed: str, number: int
+) -> None:
     job = jobs.train("later", 1, slow=True)
     job.wait_members(1)
     first = wait_server(job)

@@ -78,7 +78,7 @@ def slowed(pid: int) -> Iterator[None]:
         thread.join()
 
 
-def test_a_newcomer_that_freezes_costs_its_donor_one_copy_and_the_job_nothing(jobs: Jobs, wide: str) -> None:
+def test_a_newcomer_that_freezes_costs_its_donor_one_copy_and_does_not_affect_the_job(jobs: Jobs, wide: str) -> None:
     job = jobs.train(
         "frozen", 1, *STEPS, *PATIENT, slow=True, pause_s=0.005, params=WIDE, faults="worker-1@1:requested=SIGSTOP"
     )
@@ -99,7 +99,7 @@ def test_a_newcomer_that_freezes_costs_its_donor_one_copy_and_the_job_nothing(jo
 
 
 @pytest.mark.slow
-def test_a_hand_over_in_which_nothing_moves_is_given_up_and_begun_again(jobs: Jobs, wide: str) -> None:
+def test_a_stalled_state_transfer_is_aborted_and_retried(jobs: Jobs, wide: str) -> None:
     job = jobs.train(
         "stalled", 1, *STEPS, *PATIENT, "--timing", "state_transfer_timeout_s=1.5", slow=True, pause_s=0.005,
         params=WIDE, faults="worker-1@1:loaded=SIGSTOP",
@@ -119,7 +119,7 @@ def test_a_hand_over_in_which_nothing_moves_is_given_up_and_begun_again(jobs: Jo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_newcomer_that_freezes_for_long_is_dropped_by_its_donor_and_comes_back(
+def test_a_newcomer_that_freezes_for_long_is_dropped_by_its_donor_and_joins_again(
     jobs: Jobs, undisturbed: str, moment: str
 ) -> None:
     job = jobs.train("dropped", 1, "--min_workers", "1", slow=True, pause_s=0.12, faults=f"worker-1@1:{moment}=SIGSTOP")
@@ -158,7 +158,9 @@ def test_a_newcomer_that_reads_slowly_joins_and_costs_one_copy(jobs: Jobs, wide:
 
 
 @pytest.mark.parametrize("how", ["closes", pytest.param("silent", marks=pytest.mark.slow)])
-def test_a_donor_whose_hand_over_alone_is_dead_is_replaced_by_another(jobs: Jobs, undisturbed: str, how: str) -> None:
+def test_a_donor_that_trains_but_transfers_nothing_is_replaced_by_another(
+    jobs: Jobs, undisturbed: str, how: str
+) -> None:
     deaf = jobs.home / "deaf"
     deaf.write_text(f"worker-0 {how}")
     job = jobs.train(
@@ -185,7 +187,7 @@ def test_a_donor_whose_hand_over_alone_is_dead_is_replaced_by_another(jobs: Jobs
 
 
 @pytest.mark.slow
-def test_the_only_donor_is_asked_again_until_it_answers(jobs: Jobs, undisturbed: str) -> None:
+def test_the_only_donor_is_asked_repeatedly_until_it_responds(jobs: Jobs, undisturbed: str) -> None:
     deaf = jobs.home / "deaf"
     deaf.write_text("worker-0 closes")
     job = jobs.train("again", 1, "--min_workers", "1", slow=True, pause_s=0.12, params=f"deaf={deaf}")
@@ -202,7 +204,7 @@ def test_the_only_donor_is_asked_again_until_it_answers(jobs: Jobs, undisturbed:
 
 
 @pytest.mark.slow
-def test_a_donor_that_freezes_in_a_hand_over_is_replaced_by_another(jobs: Jobs, undisturbed: str) -> None:
+def test_a_donor_that_freezes_during_a_state_transfer_is_replaced_by_another(jobs: Jobs, undisturbed: str) -> None:
     job = jobs.train(
         "frozen-donor", 2, "--min_workers", "1", slow=True, pause_s=0.2, faults="worker-2@1:requested=SIGSTOP"
     )
@@ -221,7 +223,7 @@ def test_a_donor_that_freezes_in_a_hand_over_is_replaced_by_another(jobs: Jobs, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_newcomer_that_is_killed_at_any_moment_of_its_join_costs_the_job_nothing(
+def test_a_newcomer_that_is_killed_at_any_moment_of_its_join_does_not_affect_the_job(
     jobs: Jobs, undisturbed: str, moment: str
 ) -> None:
     job = jobs.train("killed", 1, "--min_workers", "1", slow=True, pause_s=0.15, faults=f"worker-1@1:{moment}=SIGKILL")

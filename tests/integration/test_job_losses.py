@@ -24,7 +24,7 @@ def wait_losses(job: Job, count: int) -> None:
     until(f"{count} losses", lambda: job.kinds().count("worker-lost") >= count, 300.0, tell=job.story)
 
 
-def test_workers_that_are_killed_at_the_same_step_again_and_again_are_failures_and_the_state_is_kept(
+def test_workers_that_are_killed_at_the_same_step_repeatedly_count_as_failures_and_the_state_is_kept(
     jobs: Jobs,
 ) -> None:
     faults = kills(dict.fromkeys(range(20), 12))
@@ -49,7 +49,7 @@ def test_workers_that_are_killed_at_the_same_step_again_and_again_are_failures_a
     assert "state of step 10" in resumed.log("worker-0") or "state of step 5" in resumed.log("worker-0")
 
 
-def test_workers_that_are_killed_with_steps_in_between_are_preempted(jobs: Jobs) -> None:
+def test_workers_that_are_killed_with_steps_in_between_count_as_preempted(jobs: Jobs) -> None:
     faults = kills({number: 10 * (number + 1) for number in range(4)})
     job = jobs.train("on-and-on", 1, "--checkpoint_steps", "5", "--failure_budget", "0", *FAST, faults=faults)
     wait_losses(job, 4)
@@ -95,7 +95,9 @@ def make_cgroup() -> Path | None:
     return None
 
 
-def test_what_the_kernel_ends_for_lack_of_memory_is_told_as_that(jobs: Jobs, cgroup: Path) -> None:
+def test_a_worker_that_the_kernel_kills_for_lack_of_memory_is_reported_as_out_of_memory(
+    jobs: Jobs, cgroup: Path
+) -> None:
     job = jobs.train(
         "hoarder", 1, "--checkpoint_steps", "2", "--failure_budget", "1", *FAST,
         model="hoarder", params=f"cgroup={cgroup};at=30",

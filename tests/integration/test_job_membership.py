@@ -18,7 +18,7 @@ def lost(job: Job, worker: str) -> list[dict[str, Any]]:
     return [e for e in job.events() if e["kind"] == "worker-lost" and e["replica"] == worker]
 
 
-def test_a_silent_worker_is_expelled_and_comes_back_without_a_restart(jobs: Jobs, undisturbed: str) -> None:
+def test_a_silent_worker_is_expelled_and_rejoins_without_a_restart(jobs: Jobs, undisturbed: str) -> None:
     job = jobs.train("silent", 2, *AT_ONCE, slow=True)
     here = job.wait_members(2, step=3)
     worker, pid = list(here.items())[1]
@@ -37,7 +37,7 @@ def test_a_silent_worker_is_expelled_and_comes_back_without_a_restart(jobs: Jobs
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_asked_to_leave_ends_well_and_is_replaced(jobs: Jobs, undisturbed: str) -> None:
+def test_a_worker_that_is_asked_to_leave_exits_cleanly_and_is_replaced(jobs: Jobs, undisturbed: str) -> None:
     job = jobs.train("leaving", 2, *AT_ONCE, slow=True, pause_s=0.04)
     here = job.wait_members(2, step=3)
     asked_at = time.time()
@@ -53,7 +53,9 @@ def test_a_worker_that_is_asked_to_leave_ends_well_and_is_replaced(jobs: Jobs, u
     assert "worker-lost" not in job.kinds()
 
 
-def test_the_only_worker_that_is_asked_to_leave_hands_over_to_its_successor(jobs: Jobs, undisturbed: str) -> None:
+def test_the_only_worker_transfers_its_state_to_its_successor_when_it_is_asked_to_leave(
+    jobs: Jobs, undisturbed: str
+) -> None:
     job = jobs.train("only", 1, *AT_ONCE, slow=True, pause_s=0.04)
     here = job.wait_members(1, step=3)
     os.kill(here["worker-0"], signal.SIGTERM)
@@ -81,7 +83,9 @@ def test_scaling_up_and_down_changes_nothing(jobs: Jobs, undisturbed: str) -> No
     job.wait_gone()
 
 
-def test_all_workers_dead_at_once_go_on_from_the_newest_checkpoint(jobs: Jobs, undisturbed: str) -> None:
+def test_training_continues_from_the_newest_checkpoint_after_all_workers_die_at_once(
+    jobs: Jobs, undisturbed: str
+) -> None:
     job = jobs.train("all-dead", 2, *AT_ONCE, "--checkpoint_steps", "10", slow=True, pause_s=0.01)
     job.wait(lambda s: s.checkpoint_step >= 10, "a checkpoint is written")
     status = job.wait(lambda s: len(members(s)) == 2, "two members")

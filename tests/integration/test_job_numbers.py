@@ -122,7 +122,9 @@ def test_a_short_job_reports_the_losses_of_the_script_alone_with_any_number_of_w
         assert (shown["loss"], shown["loss_step"], shown["epoch_loss"]["loss"]) == (losses[-1], 6, means[1])
 
 
-def test_the_curve_is_whole_though_its_reporter_is_killed(jobs: Jobs, undisturbed_losses: dict[int, float]) -> None:
+def test_the_curve_is_complete_although_its_reporter_is_killed(
+    jobs: Jobs, undisturbed_losses: dict[int, float]
+) -> None:
     faults = "worker-0@41:applied=SIGKILL"
     job = jobs.train("reporter", 2, "--min_workers", "1", "--log_steps", "3", faults=faults, slow=True, pause_s=0.01)
     job.wait_event("worker-lost")
@@ -132,7 +134,9 @@ def test_the_curve_is_whole_though_its_reporter_is_killed(jobs: Jobs, undisturbe
 
 
 @pytest.mark.slow
-def test_the_curve_is_whole_though_all_workers_are_replaced(jobs: Jobs, undisturbed_losses: dict[int, float]) -> None:
+def test_the_curve_is_complete_although_all_workers_are_replaced(
+    jobs: Jobs, undisturbed_losses: dict[int, float]
+) -> None:
     job = jobs.train("replaced", 2, "--min_workers", "1", "--log_steps", "1", slow=True, pause_s=0.03)
     before = job.wait_members(2, step=5)
     os.kill(before["worker-0"], signal.SIGKILL)
@@ -145,7 +149,7 @@ def test_the_curve_is_whole_though_all_workers_are_replaced(jobs: Jobs, undistur
 
 
 @pytest.mark.slow
-def test_the_curve_is_whole_though_the_master_is_killed(jobs: Jobs, undisturbed_losses: dict[int, float]) -> None:
+def test_the_curve_is_complete_although_the_master_is_killed(jobs: Jobs, undisturbed_losses: dict[int, float]) -> None:
     job = jobs.train("master", 2, "--min_workers", "2", "--log_steps", "1", slow=True, pause_s=0.01)
     for step in (20, 60):
         job.wait(lambda status, step=step: status.step >= step, f"step {step}")  # type: ignore[misc]
@@ -158,7 +162,7 @@ def test_the_curve_is_whole_though_the_master_is_killed(jobs: Jobs, undisturbed_
 
 
 @pytest.mark.slow
-def test_a_resumed_job_knows_the_whole_epoch_it_was_stopped_in(
+def test_a_resumed_job_reports_the_complete_epoch_in_which_it_was_stopped(
     jobs: Jobs, undisturbed_losses: dict[int, float]
 ) -> None:
     job = jobs.train("stopped", 1, slow=True, pause_s=0.02)
@@ -195,7 +199,7 @@ def assert_end(job: Job, losses: dict[int, float]) -> None:
     assert result["epoch_loss"]["loss"] == pytest.approx(weighted_mean(last, records), rel=1e-6)
 
 
-def test_the_summary_of_a_job_that_max_steps_ends_says_how_many_records_there_were(jobs: Jobs) -> None:
+def test_the_summary_of_a_job_that_ends_at_max_steps_has_its_number_of_records(jobs: Jobs) -> None:
     job = jobs.train("few", 1, "--max_steps", "12")  # 120 records of one epoch, though six were asked for
     result = job.result()
 

@@ -65,7 +65,7 @@ def test_a_job_without_launcher_and_master_is_resumed_with_one_set_of_workers(
 
 
 @pytest.mark.slow
-def test_resume_says_what_it_ends_and_goes_on_from_the_step_that_was_reached(jobs: Jobs) -> None:
+def test_resume_lists_the_processes_it_ends_and_continues_from_the_step_that_was_reached(jobs: Jobs) -> None:
     job = jobs.train("told", 2, slow=True)
     job.wait_members(2, step=7)
     job.kill_launcher_and_master()
@@ -87,7 +87,7 @@ def test_resume_says_what_it_ends_and_goes_on_from_the_step_that_was_reached(job
 
 
 @pytest.mark.parametrize("moment", [wait_launched, pytest.param(wait_trained, marks=pytest.mark.slow)])
-def test_stop_ends_what_is_left_with_a_checkpoint_and_says_so(jobs: Jobs, moment: Callable[[Job], None]) -> None:
+def test_stop_ends_leftover_processes_with_a_checkpoint_and_says_so(jobs: Jobs, moment: Callable[[Job], None]) -> None:
     job = jobs.train("stopped", 2, slow=True)
     moment(job)
     job.kill_launcher_and_master()
@@ -109,7 +109,7 @@ def test_stop_ends_what_is_left_with_a_checkpoint_and_says_so(jobs: Jobs, moment
 
 
 @pytest.mark.slow
-def test_stop_now_kills_what_no_launcher_wrote_down(jobs: Jobs) -> None:
+def test_stop_now_kills_processes_that_no_launcher_recorded(jobs: Jobs) -> None:
     job = jobs.train("unknown", 2, slow=True)
     job.wait_members(2)
     job.kill_launcher_and_master()
@@ -121,7 +121,7 @@ def test_stop_now_kills_what_no_launcher_wrote_down(jobs: Jobs) -> None:
     assert processes.find_processes(job.directory) == []
 
 
-def test_a_worker_that_nobody_found_ends_itself_when_another_run_begins(jobs: Jobs, undisturbed: str) -> None:
+def test_an_unrecorded_worker_exits_when_another_run_begins(jobs: Jobs, undisturbed: str) -> None:
     """As one in another container would be: no record and no process list shows it."""
     job = jobs.train("hidden", 1, slow=True)
     members = job.wait_members(1, step=2)
@@ -139,7 +139,7 @@ def test_a_worker_that_nobody_found_ends_itself_when_another_run_begins(jobs: Jo
 
 
 @pytest.mark.slow
-def test_a_launcher_that_died_before_it_wrote_a_worker_down_leaves_no_twin(jobs: Jobs, undisturbed: str) -> None:
+def test_a_launcher_that_died_before_it_recorded_a_worker_leaves_no_duplicate(jobs: Jobs, undisturbed: str) -> None:
     job = jobs.train("twin", 2, slow=True)
     job.wait_members(2, step=2)
     before = processes.find_replicas(job.directory)
@@ -158,7 +158,7 @@ def test_a_launcher_that_died_before_it_wrote_a_worker_down_leaves_no_twin(jobs:
 
 
 @pytest.mark.slow
-def test_processes_are_those_of_this_job_and_run(jobs: Jobs) -> None:
+def test_only_processes_of_this_job_and_run_are_found(jobs: Jobs) -> None:
     job, other_job = jobs.train("here", 1, slow=True), jobs.train("there", 1, slow=True)
     job.wait_members(1)
     other_job.wait_members(1)
@@ -173,7 +173,7 @@ def test_processes_are_those_of_this_job_and_run(jobs: Jobs) -> None:
 
 
 @pytest.mark.slow
-def test_replicas_of_a_launcher_whose_record_is_damaged_are_adopted_all_the_same(jobs: Jobs, undisturbed: str) -> None:
+def test_replicas_of_a_launcher_with_a_damaged_record_are_adopted(jobs: Jobs, undisturbed: str) -> None:
     job = jobs.train("damaged", 2, slow=True)
     job.wait_members(2, step=2)
     before, launcher = processes.find_replicas(job.directory), job.record().launcher
@@ -190,7 +190,7 @@ def test_replicas_of_a_launcher_whose_record_is_damaged_are_adopted_all_the_same
 
 
 @pytest.mark.slow
-def test_of_two_resumptions_at_once_one_goes_on(jobs: Jobs, undisturbed: str) -> None:
+def test_only_one_of_two_concurrent_resumptions_continues(jobs: Jobs, undisturbed: str) -> None:
     job = jobs.train("race", 2, "--checkpoint_steps", "10", slow=True)
     job.wait_members(2, step=3)
     job.kill_launcher_and_master()

@@ -74,7 +74,7 @@ def test_every_record_is_predicted_once_though_a_worker_dies(jobs: Jobs, trained
     assert [path.name for path in job.output.iterdir() if path.name.startswith(".")] == []
 
 
-def test_an_evaluation_during_training_is_one_of_exactly_that_steps_weights(jobs: Jobs) -> None:
+def test_an_evaluation_during_training_uses_exactly_the_weights_of_its_step(jobs: Jobs) -> None:
     job = jobs.train(
         "evaluated", 2, "--min_workers", "2", "--validation_data", "made-up", "--evaluation_steps", "10",
         "--checkpoint_steps", "10", "--keep_checkpoint_max", "20", "--shard_records", "50",
@@ -113,7 +113,7 @@ def test_early_stopping_ends_all_workers_after_the_same_step(jobs: Jobs) -> None
 
 
 @pytest.mark.slow
-def test_training_without_a_fixed_order_learns_too(jobs: Jobs) -> None:
+def test_training_without_a_fixed_order_learns(jobs: Jobs) -> None:
     job = jobs.train("plain", 3, "--min_workers", "3", "--no-reproducible")
     result = job.result()
 

@@ -14,7 +14,7 @@ from tests.waiting import until
 STALL = ("--stall_timeout", "6", "--timing", "relaunch_backoff_s=0.05")
 
 
-def test_a_worker_that_deadlocks_is_replaced_with_its_stacks_in_its_log_and_the_bits_are_the_same(
+def test_a_deadlocked_worker_writes_its_stacks_and_is_replaced_without_changing_bits(
     jobs: Jobs, tmp_path: Path
 ) -> None:
     calm = jobs.train("calm", 2, model="deadlock", params="at=-1")
@@ -38,7 +38,7 @@ def test_a_worker_that_deadlocks_is_replaced_with_its_stacks_in_its_log_and_the_
 
 
 @pytest.mark.slow
-def test_a_job_whose_only_worker_deadlocks_while_it_starts_goes_on_with_another(jobs: Jobs, tmp_path: Path) -> None:
+def test_a_job_whose_only_worker_deadlocks_while_it_starts_continues_with_another(jobs: Jobs, tmp_path: Path) -> None:
     options = ("--stall_timeout", "3", "--timing", "relaunch_backoff_s=0.05")
     job = jobs.train("starting", 1, *options, model="deadlock", params=f"who={tmp_path / 'chosen'};at=1")
     result = job.result()
@@ -50,7 +50,7 @@ def test_a_job_whose_only_worker_deadlocks_while_it_starts_goes_on_with_another(
     assert "in wait_for_ever" in job.log("worker-0")
 
 
-def test_a_job_whose_only_worker_deadlocks_with_the_interpreter_in_its_hands_goes_on_with_another(
+def test_a_job_whose_only_worker_deadlocks_while_it_holds_the_gil_continues_with_another(
     jobs: Jobs, tmp_path: Path
 ) -> None:
     options = ("--stall_timeout", "3", "--timing", "relaunch_backoff_s=0.05", "--checkpoint_steps", "5")
@@ -82,7 +82,7 @@ def test_a_job_whose_new_workers_all_deadlock_fails_when_the_budget_is_spent(job
 
 
 @pytest.mark.slow
-def test_a_job_whose_workers_all_deadlock_is_tried_again_from_its_checkpoint_then_fails(jobs: Jobs) -> None:
+def test_a_job_whose_workers_all_deadlock_is_retried_from_its_checkpoint_then_fails(jobs: Jobs) -> None:
     job = jobs.train(
         "all", 2, *STALL, "--failure_budget", "1", "--checkpoint_steps", "5", model="deadlock", params="who=all;at=60"
     )
@@ -100,7 +100,7 @@ def test_a_job_whose_workers_all_deadlock_is_tried_again_from_its_checkpoint_the
     job.wait_gone()
 
 
-def test_a_master_that_stands_still_is_replaced_and_the_job_goes_on(jobs: Jobs) -> None:
+def test_a_hung_master_is_replaced_and_the_job_continues(jobs: Jobs) -> None:
     job = jobs.train("frozen-master", 2, "--timing", "master_stall_timeout_s=3", slow=True)
     job.wait_members(2, step=2)
     master = job.record().master
@@ -117,7 +117,7 @@ def test_a_master_that_stands_still_is_replaced_and_the_job_goes_on(jobs: Jobs) 
     job.wait_gone()
 
 
-def test_a_launcher_that_stands_still_is_replaced_and_launches_again(jobs: Jobs) -> None:
+def test_a_hung_launcher_is_replaced_and_launches_again(jobs: Jobs) -> None:
     job = jobs.train("frozen-launcher", 2, "--timing", "master_stall_timeout_s=3", slow=True)
     pids = job.wait_members(2, step=2)
     launcher = job.record().launcher
@@ -134,7 +134,7 @@ def test_a_launcher_that_stands_still_is_replaced_and_launches_again(jobs: Jobs)
 
 
 @pytest.mark.slow
-def test_a_master_writes_its_stacks_when_asked_and_goes_on(jobs: Jobs) -> None:
+def test_a_master_writes_its_stacks_on_request_and_continues(jobs: Jobs) -> None:
     job = jobs.train("asked-master", 1, slow=True)
     pids = job.wait_members(1, step=2)
     master = job.record().master

@@ -12,7 +12,7 @@ from tests.integration.job import EPOCHS, RECORDS, STEPS, Jobs, members
 AT_ONCE = ("--min_workers", "1")
 
 
-def test_a_newcomer_that_dies_while_it_joins_stops_nobody(jobs: Jobs, undisturbed: str) -> None:
+def test_a_newcomer_that_dies_while_it_joins_does_not_stop_others(jobs: Jobs, undisturbed: str) -> None:
     job = jobs.train("newcomer", 1, *AT_ONCE, slow=True, pause_s=0.04)
     job.wait_members(1, step=2)
     job.scale(2)
@@ -28,7 +28,7 @@ def test_a_newcomer_that_dies_while_it_joins_stops_nobody(jobs: Jobs, undisturbe
 
 
 @pytest.mark.slow
-def test_a_donor_that_dies_during_the_hand_over_is_replaced_by_another(jobs: Jobs, undisturbed: str) -> None:
+def test_a_donor_that_dies_during_the_state_transfer_is_replaced_by_another(jobs: Jobs, undisturbed: str) -> None:
     job = jobs.train("donor", 2, *AT_ONCE, slow=True, pause_s=0.04)
     here = job.wait_members(2, step=2)
     job.scale(3)
@@ -41,7 +41,7 @@ def test_a_donor_that_dies_during_the_hand_over_is_replaced_by_another(jobs: Job
     assert job.digest() == undisturbed
 
 
-def test_two_of_three_that_die_at_once_leave_one_that_goes_on(jobs: Jobs, undisturbed: str) -> None:
+def test_the_last_of_three_workers_continues_after_the_others_die_at_once(jobs: Jobs, undisturbed: str) -> None:
     faults = "worker-0@30:reduced=SIGKILL,worker-2@30:computed=SIGKILL"
     job = jobs.train("two", 3, "--min_workers", "1", faults=faults, slow=True, pause_s=0.005)
     job.wait_event("worker-lost")
@@ -52,7 +52,9 @@ def test_two_of_three_that_die_at_once_leave_one_that_goes_on(jobs: Jobs, undist
 
 
 @pytest.mark.slow
-def test_both_workers_asked_to_leave_at_once_hand_over_to_others(jobs: Jobs, undisturbed: str) -> None:
+def test_two_workers_that_are_asked_to_leave_at_once_transfer_their_state_to_others(
+    jobs: Jobs, undisturbed: str
+) -> None:
     job = jobs.train("both", 2, *AT_ONCE, slow=True, pause_s=0.04)
     for pid in job.wait_members(2, step=3).values():
         os.kill(pid, signal.SIGTERM)
@@ -73,7 +75,7 @@ def test_a_worker_killed_after_the_last_step_does_not_lose_the_model(jobs: Jobs,
 
 
 @pytest.mark.slow
-def test_a_silent_first_worker_is_survived(jobs: Jobs, undisturbed: str) -> None:
+def test_a_job_survives_a_silent_first_worker(jobs: Jobs, undisturbed: str) -> None:
     job = jobs.train("first", 2, *AT_ONCE, slow=True, pause_s=0.03)
     pid = job.wait_members(2, step=3)["worker-0"]
     os.kill(pid, signal.SIGSTOP)
@@ -87,7 +89,9 @@ def test_a_silent_first_worker_is_survived(jobs: Jobs, undisturbed: str) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_worker_asked_to_leave_in_its_first_step_hands_over(jobs: Jobs, undisturbed: str, workers: int) -> None:
+def test_a_worker_that_is_asked_to_leave_in_its_first_step_transfers_its_state(
+    jobs: Jobs, undisturbed: str, workers: int
+) -> None:
     job = jobs.train(
         "first-step", workers, "--min_workers", str(workers), "--timing", "grace_period_s=8",
         slow=True, pause_s=0.04, faults="worker-0@0:computed=SIGTERM",

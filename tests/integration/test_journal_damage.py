@@ -46,7 +46,7 @@ def test_a_flipped_bit_is_refused_and_the_job_resumes_from_its_checkpoint(jobs: 
     assert again.command("journal", "verify", "damaged").returncode == 0
 
 
-def test_a_journal_that_was_deleted_or_cut_off_is_not_begun_anew(jobs: Jobs) -> None:
+def test_a_deleted_or_truncated_journal_is_not_recreated(jobs: Jobs) -> None:
     job = jobs.train("deleted", 1, slow=True)
     job.wait_members(1, step=2)
     job.directory.journal.unlink()

@@ -74,7 +74,7 @@ def write(path: Path, rows: int, seed: int, things: str) -> Path:
 
 
 @pytest.mark.timeout(600)
-def test_the_saved_model_gives_raw_rows_never_seen_what_a_prediction_job_predicts(
+def test_the_saved_model_predicts_the_same_as_a_prediction_job_for_unseen_raw_rows(
     jobs: Jobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs_module, "PATIENCE_S", 280.0)  # TensorFlow alone takes seconds to load

@@ -129,9 +129,7 @@ def train(jobs: Jobs, name: str, records: Path, workers: int, *options: str, fau
 
 
 @pytest.mark.timeout(600)
-def test_one_worker_and_two_of_which_one_is_killed_end_with_the_same_bits(
-    jobs: Jobs, killed: Job, records: Path
-) -> None:
+def test_two_workers_of_which_one_is_killed_have_the_bits_of_one_worker(jobs: Jobs, killed: Job, records: Path) -> None:
     disturbed = killed.digest()
     alone = train(jobs, "alone", records, 1)
 
@@ -163,7 +161,7 @@ def test_the_export_predicts_without_elasticdl_what_a_prediction_job_predicts(
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("mode", ["hybrid", pytest.param("async", marks=pytest.mark.slow)])
-def test_embeddings_of_keras_lie_on_ps_and_outlive_a_killed_worker(jobs: Jobs, with_rows: Job, mode: str) -> None:
+def test_embeddings_of_keras_are_on_ps_and_survive_a_killed_worker(jobs: Jobs, with_rows: Job, mode: str) -> None:
     job = with_rows if mode == "hybrid" else train_rows(jobs, mode)
 
     result = job.result()

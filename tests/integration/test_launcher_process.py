@@ -118,7 +118,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     job.close()
 
 
-def test_the_first_report_to_a_new_master_is_what_runs(job: Job) -> None:
+def test_the_first_report_to_a_new_master_lists_the_running_replicas(job: Job) -> None:
     job.start()
 
     assert job.master().next() == {"event": "replicas", "running": [], "exited": []}
@@ -178,7 +178,7 @@ def test_a_replica_sees_its_environment_and_writes_to_its_own_log(job: Job) -> N
     assert job.directory.log_file("worker-0").read_text() == "i am worker-0\n"
 
 
-def test_what_cannot_be_executed_ends_with_127_and_a_line_in_its_log(job: Job) -> None:
+def test_a_command_that_cannot_be_executed_exits_with_127_and_a_line_in_its_log(job: Job) -> None:
     job.start()
     master = job.master()
     master.next()
@@ -272,7 +272,7 @@ def test_a_launcher_without_descriptors_starts_the_master_when_it_has_some_again
     assert job.master().pid != first.pid
 
 
-def test_a_killed_launcher_is_replaced_by_one_that_adopts_the_living(job: Job) -> None:
+def test_a_killed_launcher_is_replaced_by_one_that_adopts_living_replicas(job: Job) -> None:
     job.start()
     master = job.master()
     master.next()
@@ -288,7 +288,7 @@ def test_a_killed_launcher_is_replaced_by_one_that_adopts_the_living(job: Job) -
     assert (end["replica"], end["code"], end["signal"]) == ("worker-1", None, None)
 
 
-def test_an_adopted_master_is_restarted_too(job: Job) -> None:
+def test_an_adopted_master_is_restarted(job: Job) -> None:
     job.start()
     first = job.master()
     first.next()

@@ -43,7 +43,7 @@ def test_one_worker_writes_checkpoints_and_the_log(jobs: Jobs) -> None:
 
 
 @pytest.mark.slow
-def test_a_resumed_job_goes_on_in_the_middle_of_an_epoch(jobs: Jobs) -> None:
+def test_a_resumed_job_continues_in_the_middle_of_an_epoch(jobs: Jobs) -> None:
     job = start_script(jobs, SCRIPT, "resumed", "plain")
     stop_and_resume(jobs, job)
 
@@ -63,7 +63,7 @@ def test_early_stopping_ends_the_job_after_the_same_step_in_all_workers(jobs: Jo
 
 
 @pytest.mark.slow
-def test_what_cannot_be_right_is_refused_with_the_fix(jobs: Jobs) -> None:
+def test_invalid_use_is_refused_with_the_fix(jobs: Jobs) -> None:
     job = start_script(jobs, SCRIPT, "accumulate", "accumulate", "2:2", is_slow=False)
 
     result = job.result()

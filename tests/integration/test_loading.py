@@ -101,7 +101,7 @@ def test_loader_processes_do_not_change_a_bit(kind: str, alone: dict[str, str], 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("context", ["spawn", "forkserver"])
-def test_a_script_with_a_guard_may_choose_how_processes_start(
+def test_a_script_with_a_main_guard_can_choose_the_start_method(
     context: str, alone: dict[str, str], tmp_path: Path
 ) -> None:
     run("items", tmp_path, tmp_path / "output", 1, context)
@@ -110,7 +110,7 @@ def test_a_script_with_a_guard_may_choose_how_processes_start(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["items", "stream"])
-def test_every_record_is_trained_once_an_epoch_though_a_worker_is_killed(
+def test_every_record_is_trained_once_an_epoch_although_a_worker_is_killed(
     kind: str, jobs: Jobs, alone: dict[str, str]
 ) -> None:
     job = launch(jobs, kind, "2:2", 1, "worker-1@8:computed=SIGKILL,worker-0@21:begin=SIGKILL")
@@ -176,7 +176,7 @@ def test_an_error_in_a_loader_process_ends_the_job_with_the_item(jobs: Jobs, tmp
     assert result["exit_code"] == 2 and "item 13: ValueError: a bad picture" in result["reason"], result
 
 
-def test_a_script_without_a_guard_is_told_when_it_is_imported_again(tmp_path: Path) -> None:
+def test_a_script_without_a_main_guard_gets_an_error_when_it_is_imported_again(tmp_path: Path) -> None:
     script = tmp_path / "unguarded.py"
     script.write_text(
         "import torch, elasticdl.torch as elastic\n"
@@ -208,7 +208,7 @@ class Logged:
         return number
 
 
-def test_a_new_share_keeps_what_was_read_ahead_for_it(tmp_path: Path) -> None:
+def test_a_new_share_keeps_its_prefetched_batches(tmp_path: Path) -> None:
     plan = TrainingPlan(records=400, global_batch=20, logical_ranks=4, shuffle=False)
     fetcher = ItemFetcher(as_source(Logged(tmp_path / "reads"), "logged"), list, plan.seed)
     options = LoaderOptions(num_workers=2, prefetch_factor=2)

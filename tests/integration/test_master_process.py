@@ -86,7 +86,7 @@ def test_workers_join_and_a_killed_one_is_replaced(
     wait_until(lambda: launcher.launched("worker-2"), "a replacement is launched")
 
 
-def test_a_killed_master_comes_back_and_knows_everything(
+def test_a_killed_master_restarts_with_its_state(
     directory: JobDirectory, launcher: FakeLauncher, client: MasterClient, pair: tuple[FakeWorker, FakeWorker]
 ) -> None:
     wait_until(lambda: client.status().round == 1, "the first round is entered")
@@ -121,7 +121,7 @@ def test_messages_sent_while_the_master_is_away_take_effect_once(
     assert [line["step"] for line in lines if line["kind"] == "checkpoint"] == [10, 20, 30, 40]
 
 
-def test_training_ends_with_a_result_and_the_launcher_is_told(
+def test_training_ends_with_a_result_and_the_launcher_is_notified(
     directory: JobDirectory, launcher: FakeLauncher, pair: tuple[FakeWorker, FakeWorker]
 ) -> None:
     for worker in pair:
@@ -155,7 +155,9 @@ def test_a_watcher_sees_the_job_end(
     assert (phases[0], phases[-1]) == ("running", "stopped")
 
 
-def test_scaling_is_refused_outside_the_bounds_and_done_within(launcher: FakeLauncher, client: MasterClient) -> None:
+def test_scaling_is_refused_outside_the_bounds_and_accepted_within(
+    launcher: FakeLauncher, client: MasterClient
+) -> None:
     with pytest.raises(SpecError, match=r"expected 1 to 3 .* received 9"):
         client.scale(9)
 
@@ -204,7 +206,7 @@ def test_a_taken_port_makes_the_master_choose_another(directory: JobDirectory) -
             launcher.close()
 
 
-def test_leases_are_never_doubled_though_the_master_is_killed_again_and_again(tmp_path: Path) -> None:
+def test_leases_are_never_doubled_although_the_master_is_killed_repeatedly(tmp_path: Path) -> None:
     directory = make_job(tmp_path, JobKind.PREDICTION)
     launcher = FakeLauncher(directory)
     workers = [FakeWorker(directory, f"worker-{number}") for number in range(2)]
@@ -247,7 +249,7 @@ def _take_all(directory: JobDirectory, name: str, done: list[int]) -> None:
                 return
 
 
-def test_a_session_outlives_files_that_cannot_be_opened(
+def test_a_session_survives_files_that_cannot_be_opened(
     directory: JobDirectory, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load_token, refused = JobDirectory.load_token, list[Any]()

@@ -13,7 +13,7 @@ from elasticdl.rpc.server import MasterServer, MasterService, bind_error
 from elasticdl.spec import JobSpec, ModelSpec, SecuritySpec, WorkersSpec
 
 
-def test_a_server_that_nobody_stopped_and_that_serves_no_more_is_an_error() -> None:
+def test_a_server_that_ends_without_being_stopped_is_an_error() -> None:
     async def serve() -> None:
         service = cast("MasterService", _Service())
         server = MasterServer(service, JobSpec(name="job", model=ModelSpec(definition="a.b")), "token", 1, None)
@@ -28,14 +28,14 @@ def test_a_server_that_nobody_stopped_and_that_serves_no_more_is_an_error() -> N
         asyncio.run(serve())
 
 
-def test_an_address_of_another_machine_is_a_wrong_job() -> None:
+def test_an_address_of_another_machine_makes_the_job_invalid() -> None:
     with pytest.raises(
         SpecError, match=r"workers\.address: expected an address of this machine .* '192\.0\.2\.7' \(Cannot"
     ):
         asyncio.run(_start("192.0.2.7"))
 
 
-def test_want_of_descriptors_for_the_port_is_no_wrong_job() -> None:
+def test_a_lack_of_descriptors_does_not_make_the_job_invalid() -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
     try:

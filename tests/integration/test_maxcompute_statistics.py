@@ -28,7 +28,7 @@ def engine(endpoint: str) -> MaxComputeEngine:
     return MaxComputeEngine(TABLE, client, use_tunnel=False)
 
 
-def test_the_client_counts_once_sums_up_and_cleans_up(tmp_path: Path) -> None:
+def test_the_client_counts_once_aggregates_and_cleans_up(tmp_path: Path) -> None:
     question = AnalysisOptions(min_count=1)
     path = tmp_path / "clicks.parquet"
     columns = {"label": ["0", "1", "0", "1"], "city": ["Rome", "Oslo", "Rome", None]}
@@ -66,6 +66,6 @@ def test_a_failed_statement_is_reported_and_its_table_dropped() -> None:
     assert "swordfish" not in str(raised.value)
 
 
-def test_credentials_come_from_the_environment_or_are_asked_for() -> None:
+def test_missing_credentials_are_reported_with_the_variables_to_set() -> None:
     with pytest.raises(DataError, match="set ODPS_ACCESS_ID, ODPS_ACCESS_KEY"):
         analysis.analyze(analysis.AnalysisSource("maxcompute://shop/clicks", environ={}), AnalysisOptions())

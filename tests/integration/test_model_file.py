@@ -64,7 +64,7 @@ def test_a_killed_and_replaced_worker_changes_nothing_in_mixed_precision(
 
 
 @SLOW
-def test_a_stopped_job_goes_on_with_its_scale(jobs: Jobs) -> None:
+def test_a_resumed_job_continues_with_its_loss_scale(jobs: Jobs) -> None:
     options = ("--precision", "fp16", "--micro_batch_size", "2")
     calm = train(jobs, "calm", 1, *options)
     job = jobs.train("resumed", 2, "--min_workers", "1", *options, slow=True)

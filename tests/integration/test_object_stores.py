@@ -83,7 +83,7 @@ class FailTimes:
             return self._status
 
 
-def test_a_checkpoint_comes_back_as_it_was_written(bucket: StorePath) -> None:
+def test_a_checkpoint_is_restored_as_it_was_written(bucket: StorePath) -> None:
     path = write(bucket, 120)
 
     newest = store.read_newest(bucket)
@@ -96,7 +96,9 @@ def test_a_checkpoint_comes_back_as_it_was_written(bucket: StorePath) -> None:
     assert set(path.list_files()) == names
 
 
-def test_the_newest_few_and_the_best_are_kept_and_the_manifest_goes_first(bucket: StorePath, s3: Proxy) -> None:
+def test_the_newest_and_the_best_checkpoints_are_kept_and_a_manifest_is_deleted_first(
+    bucket: StorePath, s3: Proxy
+) -> None:
     for step in (1, 2, 3):
         write(bucket, step, keep=2, best=1)
     s3.requests.clear()
@@ -120,7 +122,9 @@ def test_a_checkpoint_of_the_same_step_is_replaced(bucket: StorePath) -> None:
     assert set((bucket / "checkpoint-000000005").list_files()) == expected
 
 
-def test_an_upload_whose_writer_was_killed_is_not_believed_and_swept_by_the_next(bucket: StorePath, s3: Proxy) -> None:
+def test_an_upload_whose_writer_was_killed_is_ignored_and_deleted_by_the_next_writer(
+    bucket: StorePath, s3: Proxy
+) -> None:
     write(bucket, 1)
     reached, may_go_on = threading.Event(), threading.Event()
 
@@ -151,7 +155,7 @@ def test_an_upload_whose_writer_was_killed_is_not_believed_and_swept_by_the_next
     assert not torn.list_files()
 
 
-def test_the_best_step_is_exported_only_of_a_checkpoint_that_is_whole(bucket: StorePath) -> None:
+def test_the_best_step_is_only_exported_from_a_complete_checkpoint(bucket: StorePath) -> None:
     path, torn = write(bucket, 40), bucket / manifest.checkpoint_name(50)
     (torn / "model.safetensors").write_bytes(b"of a killed writer")
     best = EarlyStopping("logloss", mode="min", exports_best=True)
@@ -162,7 +166,7 @@ def test_the_best_step_is_exported_only_of_a_checkpoint_that_is_whole(bucket: St
     assert find_best_checkpoint([best], bucket, 60) is None
 
 
-def test_a_store_that_answers_503_for_a_while_is_asked_again(bucket: StorePath, s3: Proxy) -> None:
+def test_requests_are_retried_while_a_store_replies_503(bucket: StorePath, s3: Proxy) -> None:
     s3.rule = rule = FailTimes(6)
     write(bucket, 1)
     assert rule.left == 0
@@ -172,7 +176,7 @@ def test_a_store_that_answers_503_for_a_while_is_asked_again(bucket: StorePath, 
     assert rule.left == 0 and newest is not None and weights(newest[0]) == weights(make_image(1))
 
 
-def test_a_store_that_stays_away_costs_this_checkpoint_and_no_other(bucket: StorePath, s3: Proxy) -> None:
+def test_an_unavailable_store_only_fails_the_checkpoint_being_written(bucket: StorePath, s3: Proxy) -> None:
     write(bucket, 1)
     s3.rule = FailAfter("checkpoint-000000002/optimizer.safetensors", 503)
     impatient = parse_path(str(bucket), retry_s=0.5)
@@ -184,14 +188,14 @@ def test_a_store_that_stays_away_costs_this_checkpoint_and_no_other(bucket: Stor
     assert [checkpoint.name[-1] for checkpoint in manifest.list_checkpoints(bucket)] == ["1"]
 
 
-def test_a_store_that_refuses_is_not_asked_again(bucket: StorePath, s3: Proxy) -> None:
+def test_a_request_that_a_store_refuses_is_not_retried(bucket: StorePath, s3: Proxy) -> None:
     s3.rule = FailAfter("model.safetensors", 403)
 
     with pytest.raises(SpecError, match=r"the store refuses it: .*AWS_ACCESS_KEY_ID"):
         write(bucket, 1)
 
 
-def test_a_checkpoint_with_a_missing_or_changed_object_is_passed_over(bucket: StorePath) -> None:
+def test_a_checkpoint_with_a_missing_or_changed_object_is_skipped(bucket: StorePath) -> None:
     for step in (1, 2, 3):
         write(bucket, step)
     (bucket / "checkpoint-000000003" / "optimizer.safetensors").unlink()
@@ -205,7 +209,7 @@ def test_a_checkpoint_with_a_missing_or_changed_object_is_passed_over(bucket: St
         store.read_newest(bucket)
 
 
-def test_an_export_is_replaced_but_nothing_else_is(bucket: StorePath) -> None:
+def test_an_export_is_replaced_but_no_other_directory(bucket: StorePath) -> None:
     model = nn.Linear(3, 2)
     for step in (1, 2):
         exports.export_model(model, torch.zeros(2, 3), bucket / "model", {"step": step}, {"preprocessor.json": b"{}"})
@@ -219,7 +223,7 @@ def test_an_export_is_replaced_but_nothing_else_is(bucket: StorePath) -> None:
     assert (bucket / "model" / "notes.txt").read_bytes() == b"mine"
 
 
-def test_an_export_that_was_broken_off_is_no_model_and_may_be_written_again(bucket: StorePath, s3: Proxy) -> None:
+def test_an_interrupted_export_is_no_model_and_can_be_written_again(bucket: StorePath, s3: Proxy) -> None:
     model = nn.Linear(3, 2)
     exports.export_model(model, None, bucket / "model", {"step": 1}, {"old.json": b"{}"})
     s3.rule = FailAfter("preprocessor.json", 503)
@@ -236,7 +240,7 @@ def test_an_export_that_was_broken_off_is_no_model_and_may_be_written_again(buck
     assert set((bucket / "model").list_files()) == {"preprocessor.json", "model.json", "model.safetensors"}
 
 
-def test_a_large_file_goes_up_in_parts(bucket: StorePath, s3: Proxy, tmp_path: Path) -> None:
+def test_a_large_file_is_uploaded_in_parts(bucket: StorePath, s3: Proxy, tmp_path: Path) -> None:
     path = tmp_path / "large"
     path.write_bytes(os.urandom(1 << 20) * 120)
     s3.requests.clear()
@@ -257,7 +261,7 @@ def test_a_probe_writes_reads_and_deletes_and_leaves_nothing(bucket: StorePath, 
     assert not bucket.list_files()
 
 
-def test_a_place_that_may_be_read_but_not_written_is_refused(bucket: StorePath, s3: Proxy) -> None:
+def test_a_read_only_location_is_refused(bucket: StorePath, s3: Proxy) -> None:
     s3.rule = lambda method, path: 403 if method == "PUT" else 0
 
     with pytest.raises(SpecError, match=r"--output: .*the store refuses it"):
@@ -266,7 +270,7 @@ def test_a_place_that_may_be_read_but_not_written_is_refused(bucket: StorePath, 
         probe.check_readable(bucket, "--checkpoint_dir_for_init")
 
 
-def test_a_bucket_that_is_missing_is_told_within_a_second(s3: Proxy) -> None:
+def test_a_missing_bucket_is_reported_within_a_second(s3: Proxy) -> None:
     started = time.monotonic()
 
     with pytest.raises(SpecError, match=r"--output: there is no bucket 'no-such-bucket' .*AWS_ENDPOINT_URL"):
@@ -281,7 +285,7 @@ def test_a_store_that_cannot_be_reached_is_refused_in_bounded_time(bucket: Store
         probe.check_writable(StorePath("s3", bucket.key, retry_s=0.5), "--output")
 
 
-def test_two_processes_see_what_the_other_wrote_at_once(bucket: StorePath) -> None:
+def test_a_checkpoint_of_another_process_is_visible_at_once(bucket: StorePath) -> None:
     assert manifest.list_checkpoints(bucket) == []
 
     subprocess.run([sys.executable, "-c", WRITE, str(bucket), "7"], check=True)

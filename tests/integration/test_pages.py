@@ -181,7 +181,7 @@ def port_scripts() -> Sequence[object]:
 
 
 @pytest.mark.parametrize("text", port_scripts())
-def test_both_sides_of_a_port_train(text: str, tmp_path: Path) -> None:
+def test_the_code_before_and_after_a_port_trains(text: str, tmp_path: Path) -> None:
     for package in ("lightning", "transformers", "accelerate"):
         if package in text:
             pytest.importorskip(package)
@@ -218,7 +218,7 @@ def tracked(jobs: Jobs, name: str, block: str) -> Job:
 
 
 @pytest.mark.slow
-def test_a_job_is_one_run_of_tensorboard_though_its_first_worker_is_killed(jobs: Jobs) -> None:
+def test_a_job_is_one_run_of_tensorboard_although_its_first_worker_is_killed(jobs: Jobs) -> None:
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     tracked(jobs, "boarded", code_blocks("trackers")[0])
 
@@ -232,7 +232,7 @@ def test_a_job_is_one_run_of_tensorboard_though_its_first_worker_is_killed(jobs:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # of SQLAlchemy 2.1, about MLflow's own code
-def test_a_job_is_one_run_of_mlflow_though_its_first_worker_is_killed(jobs: Jobs) -> None:
+def test_a_job_is_one_run_of_mlflow_although_its_first_worker_is_killed(jobs: Jobs) -> None:
     mlflow = pytest.importorskip("mlflow")
     tracked(jobs, "flowed", code_blocks("trackers")[1])
 
@@ -245,7 +245,7 @@ def test_a_job_is_one_run_of_mlflow_though_its_first_worker_is_killed(jobs: Jobs
 
 
 @pytest.mark.slow
-def test_a_job_is_one_run_of_weights_and_biases_though_its_first_worker_is_killed(jobs: Jobs) -> None:
+def test_a_job_is_one_run_of_weights_and_biases_although_its_first_worker_is_killed(jobs: Jobs) -> None:
     internal = pytest.importorskip("wandb.proto.wandb_internal_pb2")
     tracked(jobs, "weighed", code_blocks("trackers")[2])
 

@@ -38,7 +38,7 @@ def start(folder: Path, role: str, replica: str, *, is_held_up: bool = False) ->
     return process, log
 
 
-def test_a_pod_becomes_the_worker_of_its_replica_and_ends_as_it(tmp_path: Path) -> None:
+def test_a_pod_becomes_the_worker_of_its_replica_and_exits_with_its_status(tmp_path: Path) -> None:
     """It runs: the image holds no model, and the worker itself says so."""
     process, log = start(tmp_path, "worker", "worker-7")
     try:
@@ -74,7 +74,7 @@ def wait_caught(pid: int, number: int) -> None:
     until(f"process {pid} listens for signal {number}", is_caught, WAIT_S)
 
 
-def test_a_pod_whose_secret_is_missing_ends_with_the_code_of_a_wrong_job(tmp_path: Path) -> None:
+def test_a_pod_whose_secret_is_missing_exits_with_the_code_of_an_invalid_job(tmp_path: Path) -> None:
     places = mount(tmp_path)
     (places.secret / "token").unlink()
     environ = dict(os.environ) | {f"ELASTICDL_{name}": "x" for name in ("POD_IP", "POD_NAME", "NAMESPACE", "REPLICA")}

@@ -48,7 +48,7 @@ def test_rows_have_numbers_in_the_order_of_the_key(server: PostgresServer, tmp_p
     source.close()
 
 
-def test_values_have_types_and_nothing_is_not_empty_text(server: PostgresServer) -> None:
+def test_values_have_types_and_null_differs_from_empty_text(server: PostgresServer) -> None:
     server.execute(
         """CREATE TABLE kinds (a int, b int, s text, x real, n numeric(10,2), y boolean, d date, t timestamptz,
            j jsonb, v varchar(9), PRIMARY KEY (b, a))""",
@@ -72,7 +72,7 @@ def test_values_have_types_and_nothing_is_not_empty_text(server: PostgresServer)
     source.close()
 
 
-def test_all_who_have_the_index_agree_while_rows_are_added(
+def test_readers_with_the_same_index_agree_while_rows_are_added(
     server: PostgresServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.execute("CREATE TABLE growing (id text PRIMARY KEY)", "INSERT INTO growing VALUES ('a'), ('b')")
@@ -105,7 +105,9 @@ def test_a_named_key_must_be_unique_and_never_null(server: PostgresServer) -> No
         open_source(server.address("keyed", "&key=maybe"), DataSpec())
 
 
-def test_what_is_not_there_is_told_at_once(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_table_or_password_is_reported_at_once(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server.execute("CREATE TABLE none (id int PRIMARY KEY, wide int)")
     with pytest.raises(DataError, match="no such table"):
         open_source(server.address("nowhere"), DataSpec())
@@ -121,7 +123,9 @@ def test_what_is_not_there_is_told_at_once(server: PostgresServer, monkeypatch: 
     assert "a-wrong-one" not in str(caught.value)
 
 
-def test_a_password_may_lie_in_a_file(server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_password_can_be_read_from_a_file(
+    server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server.execute("CREATE TABLE one (id int PRIMARY KEY)", "INSERT INTO one VALUES (1)")
     (tmp_path / "secret").write_text(PASSWORD + "\n")
     monkeypatch.delenv("PGPASSWORD")
@@ -133,7 +137,7 @@ def test_a_password_may_lie_in_a_file(server: PostgresServer, tmp_path: Path, mo
     source.close()
 
 
-def test_reading_continues_when_a_server_comes_back_and_fails_if_it_does_not(server: PostgresServer) -> None:
+def test_reading_continues_when_a_server_returns_and_fails_if_it_does_not(server: PostgresServer) -> None:
     server.execute("CREATE TABLE away (id int PRIMARY KEY)", "INSERT INTO away SELECT generate_series(0, 1999)")
     source = open_source(server.address("away"), DataSpec(retry_s=30))
     hasty = open_source(server.address("away"), DataSpec(retry_s=0.3))

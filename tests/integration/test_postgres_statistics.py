@@ -81,7 +81,7 @@ def test_columns_with_types_have_their_kinds(host: str) -> None:
     assert columns["empty"].missing == 3
 
 
-def test_a_sample_of_a_table_and_of_a_view_is_about_as_large_as_asked(host: str) -> None:
+def test_a_sample_of_a_table_and_of_a_view_has_about_the_requested_size(host: str) -> None:
     put(host, ["x"], ["int"], [(value,) for value in range(4000)])
     with psycopg.connect(host=host, user=USER, dbname="postgres") as connection:
         connection.execute("CREATE VIEW seen AS SELECT * FROM clicks")

@@ -28,7 +28,7 @@ def trained(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_bad_rows_are_skipped_or_marked_as_asked(trained: Path) -> None:
+def test_bad_rows_are_skipped_or_marked_as_configured(trained: Path) -> None:
     words = (*MODEL, "--checkpoint_dir_for_init=trained", "--prediction_data=new.csv", "--id_column=user")
 
     summary = elasticdl(trained, "predict", *words, "--bad_rows=skip", "--output=skipped", "--job_name=skipping")

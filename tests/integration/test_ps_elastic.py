@@ -30,7 +30,7 @@ def wait_shares(job: Job, count: int) -> pb.JobStatus:
     return job.wait(is_so, f"{count} ps hold all slots")
 
 
-def test_slots_move_while_all_train(jobs: Jobs) -> None:
+def test_slots_move_while_workers_train(jobs: Jobs) -> None:
     job = start(jobs, "moves", slow=True, pause_s=0.1)
     job.wait_members(2, step=1)
 
@@ -44,7 +44,7 @@ def test_slots_move_while_all_train(jobs: Jobs) -> None:
     job.wait_gone()
 
 
-def test_with_copies_a_ps_that_dies_costs_no_update(jobs: Jobs) -> None:
+def test_with_backups_a_ps_that_dies_loses_no_update(jobs: Jobs) -> None:
     job = start(jobs, "copies", "--ps_backups", "1", slow=True, pause_s=0.1)
     job.wait_members(2, step=1)
     status = job.wait(lambda s: [ps.backup for ps in s.ps] == ["ps-1", "ps-0"], "copies of all slots")
@@ -59,7 +59,7 @@ def test_with_copies_a_ps_that_dies_costs_no_update(jobs: Jobs) -> None:
 
 
 @pytest.mark.slow
-def test_a_preempted_ps_costs_no_update(jobs: Jobs) -> None:
+def test_a_preempted_ps_loses_no_update(jobs: Jobs) -> None:
     job = start(jobs, "preempted", slow=True, pause_s=0.1)
     status = wait_shares(job, 2)
     job.wait_members(2, step=1)
@@ -72,7 +72,7 @@ def test_a_preempted_ps_costs_no_update(jobs: Jobs) -> None:
 
 
 @pytest.mark.slow
-def test_a_ps_that_dies_between_a_move_and_its_word_for_it_does_not_undo_the_move(jobs: Jobs) -> None:
+def test_a_ps_that_dies_before_it_reports_a_move_does_not_undo_the_move(jobs: Jobs) -> None:
     job = start(jobs, "untold", "--num_ps_pods", "1", slow=True, pause_s=0.1, faults="ps-0@3:completed=SIGKILL")
     job.wait_members(2, step=1)
 
@@ -86,7 +86,7 @@ def test_a_ps_that_dies_between_a_move_and_its_word_for_it_does_not_undo_the_mov
 
 
 @pytest.mark.slow
-def test_without_copies_the_log_tells_how_many_updates_are_rolled_back_to_which_checkpoint(jobs: Jobs) -> None:
+def test_without_backups_the_log_says_how_many_updates_are_rolled_back_to_which_checkpoint(jobs: Jobs) -> None:
     job = start(jobs, "rolled", "--checkpoint_steps", "20", slow=True, pause_s=0.1)
     job.wait_event("checkpoint")
     status = job.wait(lambda s: s.step >= 24, "some steps after the checkpoint")
@@ -108,7 +108,7 @@ def test_without_copies_the_log_tells_how_many_updates_are_rolled_back_to_which_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ps", [1, 3])
-def test_a_job_goes_on_with_another_number_of_ps(jobs: Jobs, ps: int) -> None:
+def test_a_job_resumes_with_another_number_of_ps(jobs: Jobs, ps: int) -> None:
     job = start(jobs, f"resumed-{ps}", slow=True, pause_s=0.1)
     job.wait_members(2, step=3)
     job.stop()

@@ -57,7 +57,7 @@ def test_each_record_is_in_the_rows_once(jobs: Jobs, depth: int) -> None:
     assert "on ps: moved by sgd, own by sgd" in job.log("worker-0")
 
 
-def test_nobody_is_short_of_descriptors_because_the_one_was_that_started_it(jobs: Jobs) -> None:
+def test_every_process_of_a_job_raises_its_descriptor_limit(jobs: Jobs) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (128, hard))  # the launcher inherits it
     try:
@@ -73,7 +73,7 @@ def test_nobody_is_short_of_descriptors_because_the_one_was_that_started_it(jobs
 
 
 @pytest.mark.parametrize("moment", ["reduced", pytest.param("computed", marks=pytest.mark.slow)])
-def test_a_rank_that_another_worker_computes_again_counts_once(jobs: Jobs, moment: str) -> None:
+def test_a_rank_that_another_worker_recomputes_counts_once(jobs: Jobs, moment: str) -> None:
     job = start(jobs, f"killed-{moment}", faults=f"worker-1@{STEPS // 2}:{moment}=SIGKILL")
 
     assert_each_record_counts_once(job)
@@ -81,7 +81,7 @@ def test_a_rank_that_another_worker_computes_again_counts_once(jobs: Jobs, momen
 
 
 @pytest.mark.parametrize("checkpoint_steps", [pytest.param(1000, marks=pytest.mark.slow), 1])
-def test_what_a_killed_worker_had_not_delivered_is_computed_again(jobs: Jobs, checkpoint_steps: int) -> None:
+def test_unreported_work_of_a_killed_worker_is_recomputed(jobs: Jobs, checkpoint_steps: int) -> None:
     options = ("--ps_backups", "1", "--checkpoint_steps", str(checkpoint_steps), "--timing", "heartbeat_timeout_s=5")
     job = start(jobs, f"undelivered-{checkpoint_steps}", *options, slow=True, pause_s=0.05)
     job.wait_members(2, step=3)
@@ -99,7 +99,7 @@ def test_what_a_killed_worker_had_not_delivered_is_computed_again(jobs: Jobs, ch
 
 
 @pytest.mark.slow
-def test_workers_that_join_find_the_rows(jobs: Jobs) -> None:
+def test_workers_that_join_use_the_rows_on_ps(jobs: Jobs) -> None:
     job = start(jobs, "joined", slow=True, pause_s=0.5)
     job.wait_members(2, step=1)
     job.scale(4)
@@ -128,7 +128,7 @@ def test_a_checkpoint_holds_exactly_the_updates_of_its_steps(jobs: Jobs) -> None
 
 
 @pytest.mark.slow
-def test_checkpoints_that_are_due_too_often_are_left_out(jobs: Jobs) -> None:
+def test_checkpoints_that_are_due_too_often_are_skipped(jobs: Jobs) -> None:
     job = start(jobs, "often", "--checkpoint_steps", "1", "--keep_checkpoint_max", "100")
 
     assert_each_record_counts_once(job)
@@ -137,7 +137,7 @@ def test_checkpoints_that_are_due_too_often_are_left_out(jobs: Jobs) -> None:
 
 
 @pytest.mark.slow
-def test_a_job_that_is_stopped_keeps_exactly_the_updates_of_its_steps_and_goes_on_with_them(jobs: Jobs) -> None:
+def test_a_stopped_job_keeps_exactly_the_updates_of_its_steps_and_resumes_with_them(jobs: Jobs) -> None:
     job = start(jobs, "stopped", slow=True, pause_s=0.1)
     job.wait_members(2, step=3)
     job.stop()

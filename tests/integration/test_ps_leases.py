@@ -64,7 +64,7 @@ def test_each_record_is_in_the_rows_once(jobs: Jobs, mode: str, options: tuple[s
 
 
 @pytest.mark.slow
-def test_two_pushes_make_one_update_where_two_are_waited_for(jobs: Jobs) -> None:
+def test_two_pushes_make_one_update_if_an_update_needs_two(jobs: Jobs) -> None:
     job = start(jobs, "sync-2", "--grads_to_wait=2", mode="sync")
 
     share = 1 / BATCH / 2
@@ -75,7 +75,7 @@ def test_two_pushes_make_one_update_where_two_are_waited_for(jobs: Jobs) -> None
 
 
 @pytest.mark.parametrize("moment", ["pushed", pytest.param("computed", marks=pytest.mark.slow)])
-def test_a_batch_that_another_worker_computes_again_counts_once(jobs: Jobs, moment: str) -> None:
+def test_a_batch_that_another_worker_recomputes_counts_once(jobs: Jobs, moment: str) -> None:
     job = start(jobs, f"killed-{moment}", faults=f"worker-1@7:{moment}=SIGKILL")
 
     assert_each_record_counts_once(job)
@@ -103,7 +103,7 @@ def test_ps_come_and_go_while_workers_train(jobs: Jobs) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_ps_with_a_replica_costs_no_update(jobs: Jobs) -> None:
+def test_a_killed_ps_with_a_backup_loses_no_update(jobs: Jobs) -> None:
     job = start(jobs, "replicated", "--ps_backups=1", slow=True, pause_s=0.05)
     job.wait_event("backed-up")
     status = job.wait(lambda s: s.records > 50 and all(ps.backup for ps in s.ps), "copies of all slots")
@@ -115,7 +115,7 @@ def test_a_killed_ps_with_a_replica_costs_no_update(jobs: Jobs) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_ps_comes_back_from_the_newest_checkpoint_and_says_what_that_costs(jobs: Jobs) -> None:
+def test_a_killed_ps_is_restored_from_the_newest_checkpoint_and_reports_the_lost_updates(jobs: Jobs) -> None:
     job = start(jobs, "restored", "--checkpoint_steps=20", ps=1, slow=True, pause_s=0.05)
     job.wait_event("checkpoint")
     status = job.wait(lambda s: s.checkpoint_step >= 20 and s.step > s.checkpoint_step + 5, "a checkpoint and more")
@@ -131,7 +131,7 @@ def test_a_killed_ps_comes_back_from_the_newest_checkpoint_and_says_what_that_co
 
 
 @pytest.mark.slow
-def test_a_killed_master_costs_nothing(jobs: Jobs) -> None:
+def test_a_killed_master_loses_no_update(jobs: Jobs) -> None:
     job = start(jobs, "masterless", slow=True, pause_s=0.05)
     job.wait(lambda s: s.records > 50, "some records")
     job.kill_master()
@@ -142,7 +142,7 @@ def test_a_killed_master_costs_nothing(jobs: Jobs) -> None:
 
 
 @pytest.mark.slow
-def test_a_stopped_job_goes_on_where_it_was(jobs: Jobs) -> None:
+def test_a_stopped_job_resumes_where_it_was(jobs: Jobs) -> None:
     job = start(jobs, "stopped", slow=True, pause_s=0.05)
     job.wait(lambda s: s.records > 100, "some records")
     job.stop()

@@ -161,7 +161,7 @@ def test_the_search_for_hidden_packages_finds_folders_and_modules(tmp_path: Path
     assert hidden_packages(tmp_path) == {"numpy", "random"}
 
 
-def test_nothing_in_the_package_runs_what_it_is_given() -> None:
+def test_no_module_executes_its_input() -> None:
     by_module = {name_of(path): complaints(path.read_text()) for path in MODULES}
 
     assert {name: lines for name, lines in by_module.items() if lines} == {}
@@ -171,7 +171,7 @@ def test_nothing_in_the_package_runs_what_it_is_given() -> None:
     "source",
     ["import pickle", "from pickle import loads", "eval(text)", "os.system(text)", "run(text, shell=True)"],
 )
-def test_the_search_for_what_runs_what_it_is_given_finds_it(source: str) -> None:
+def test_the_search_for_code_that_executes_its_input_finds_it(source: str) -> None:
     assert complaints(source)
 
 
@@ -188,7 +188,7 @@ def test_the_generated_messages_are_those_of_the_proto(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", options.OPTIONS, ids=lambda option: option.name)
-def test_every_option_stands_in_the_reference_with_its_commands_and_its_words(option: Option) -> None:
+def test_every_option_is_in_the_reference_with_its_commands_and_its_help(option: Option) -> None:
     lines = (ROOT / "docs" / "cli.md").read_text().splitlines()
     described = [line for line in lines if line.startswith(f"| `{option.flag}`") and f"`{option.path}`" in line]
     commands = "all" if option.commands == ALL_COMMANDS else ", ".join(option.commands)
@@ -263,7 +263,7 @@ def test_documents_are_wrapped() -> None:
         ("```\n" + "a " * 61 + "\n```\n" + "b" * 101, 2),
     ],
 )
-def test_the_search_for_long_lines_spares_tables_and_gives_code_some_room(document: str, count: int) -> None:
+def test_the_search_for_long_lines_ignores_tables_and_allows_longer_code(document: str, count: int) -> None:
     assert len(overlong(document)) == count
 
 
@@ -296,7 +296,7 @@ def broken_links(path: Path) -> list[str]:
     return broken
 
 
-def test_links_between_documents_lead_somewhere() -> None:
+def test_links_between_documents_have_targets() -> None:
     broken = {name_of(path): broken_links(path) for path in documents()}
 
     assert {name: links for name, links in broken.items() if links} == {}
@@ -323,7 +323,7 @@ def missing_imports(document: str) -> list[str]:
     return missing
 
 
-def test_documents_import_what_there_is() -> None:
+def test_documents_import_existing_names() -> None:
     guides = [path for path in documents() if path.parent.name != "design"]
     missing = {name_of(path): missing_imports(path.read_text()) for path in guides}
 
@@ -349,7 +349,7 @@ def test_the_results_of_the_readme_are_those_of_benchmarks() -> None:
     assert [number for row in rows for number in re.findall(r"\d+\.\d{3,}", row) if f" {number} " not in measured] == []
 
 
-def test_every_place_that_states_the_version_states_the_same() -> None:
+def test_all_files_state_the_same_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     chart = yaml.safe_load((ROOT / "deploy/chart/Chart.yaml").read_text())
     definition = yaml.safe_load((ROOT / "deploy/crd/elasticjobs.yaml").read_text())

@@ -92,7 +92,7 @@ def test_an_object_that_changes_is_an_error_and_never_a_mixture(bucket: StorePat
         source.read(np.array([0]))
 
 
-def test_a_store_that_stays_away_is_waited_for_as_long_as_the_job_says(bucket: StorePath, s3: Proxy) -> None:
+def test_an_unavailable_store_is_waited_for_as_long_as_the_job_says(bucket: StorePath, s3: Proxy) -> None:
     (bucket / "a.csv").write_bytes(b"x\n1\n2\n")
     source = open_source(f"{bucket}/a.csv", DataSpec(retry_s=0.5))
     s3.rule = lambda method, path: 503

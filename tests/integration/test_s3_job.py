@@ -81,7 +81,7 @@ def assert_no_secret_is_written(job: Job) -> None:
 
 
 @pytest.mark.slow
-def test_a_job_in_a_store_goes_on_from_its_checkpoint_when_all_workers_die_and_serves(
+def test_a_job_in_a_store_continues_from_its_checkpoint_after_all_workers_die_and_serves_its_model(
     jobs: Jobs, bucket: StorePath, data: str, local_digest: str, tmp_path: Path
 ) -> None:
     job = train(
@@ -145,7 +145,7 @@ def test_a_stopped_job_is_resumed_from_the_store_alone(
 
 
 @pytest.mark.slow
-def test_a_store_that_answers_503_for_a_while_changes_nothing(
+def test_a_store_that_replies_503_for_a_while_changes_nothing(
     jobs: Jobs, bucket: StorePath, data: str, local_digest: str, tmp_path: Path, s3: Proxy
 ) -> None:
     job = train(
@@ -172,7 +172,7 @@ def test_a_store_that_answers_503_for_a_while_changes_nothing(
         ("--training_data", "foo://bucket/x.csv", "foo://bucket/x.csv: no file system for this address"),
     ],
 )
-def test_a_place_that_is_not_there_is_refused_before_anything_is_launched(
+def test_a_missing_location_is_refused_before_the_launch(
     jobs: Jobs, bucket: StorePath, data: str, option: str, address: str, words: str
 ) -> None:
     job = Job(jobs.home, "refused")
@@ -233,7 +233,7 @@ def test_rows_of_ps_are_checkpointed_to_the_store_and_restored_by_another_number
 
 
 @pytest.mark.slow
-def test_a_model_from_a_config_is_trained_and_reported_on_in_the_store(bucket: StorePath, tmp_path: Path) -> None:
+def test_a_model_from_a_config_is_trained_with_its_report_in_the_store(bucket: StorePath, tmp_path: Path) -> None:
     native.require()
     clicks(tmp_path / "clicks.csv")
     (bucket / "clicks.csv").upload(tmp_path / "clicks.csv")

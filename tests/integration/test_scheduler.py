@@ -34,7 +34,7 @@ def result_of(job: Job) -> str:
 
 
 @pytest.mark.slow
-def test_a_job_starts_at_once_with_what_is_free_and_grows_when_another_ends(
+def test_a_job_starts_at_once_with_the_free_slots_and_grows_when_another_ends(
     jobs: Jobs, scheduler: Scheduler, undisturbed: str
 ) -> None:
     scheduler.start(3, "elastic-first-come")
@@ -113,7 +113,7 @@ def test_an_unmodified_script_shrinks_is_suspended_and_resumes_from_its_snapshot
 
 
 @pytest.mark.slow
-def test_a_job_shrinks_for_another_and_no_job_has_more_than_there_is(
+def test_a_job_shrinks_for_another_and_the_capacity_is_never_exceeded(
     jobs: Jobs, scheduler: Scheduler, undisturbed: str
 ) -> None:
     scheduler.start(3)
@@ -133,7 +133,7 @@ def test_a_job_shrinks_for_another_and_no_job_has_more_than_there_is(
 
 
 @pytest.mark.slow
-def test_jobs_go_on_without_the_scheduler_and_the_next_one_finds_them(
+def test_jobs_continue_without_the_scheduler_and_the_next_scheduler_adopts_them(
     jobs: Jobs, scheduler: Scheduler, undisturbed: str
 ) -> None:
     scheduler.start(3)
@@ -177,7 +177,7 @@ def test_a_scheduler_that_dies_while_it_suspends_a_job_loses_nothing(
 
 
 @pytest.mark.slow
-def test_a_job_whose_launcher_and_master_were_killed_is_brought_back_with_one_set_of_workers(
+def test_a_job_whose_launcher_and_master_were_killed_is_restarted_with_one_set_of_workers(
     jobs: Jobs, scheduler: Scheduler, undisturbed: str
 ) -> None:
     scheduler.start(2)
@@ -208,7 +208,7 @@ def test_ctrl_c_ends_the_scheduler_and_no_job(jobs: Jobs, scheduler: Scheduler, 
 
 
 @pytest.mark.slow
-def test_a_policy_that_raises_costs_no_job_anything(jobs: Jobs, scheduler: Scheduler, undisturbed: str) -> None:
+def test_a_policy_that_raises_does_not_affect_jobs(jobs: Jobs, scheduler: Scheduler, undisturbed: str) -> None:
     fails = jobs.home / "fails"
     scheduler.start(3, f"in-order:fails={fails}")
     first = jobs.train("first", 2, *QUEUED, "--max_workers", "2", slow=True, pause_s=0.15)
@@ -254,7 +254,7 @@ def test_a_job_that_can_never_fit_is_rejected_when_the_scheduler_sees_it(jobs: J
 
 
 @pytest.mark.slow
-def test_what_masters_measure_reaches_the_policy_and_the_batch_it_names_is_trained(
+def test_measurements_of_masters_reach_the_policy_and_its_batch_scale_is_trained(
     jobs: Jobs, scheduler: Scheduler, undisturbed: str
 ) -> None:
     scheduler.start(2, "in-order:passes=3", "--interval=0.5")

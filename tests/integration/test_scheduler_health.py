@@ -92,7 +92,7 @@ def cluster(health: SchedulerHealth, monkeypatch: pytest.MonkeyPatch) -> Iterato
     assert not created.serving.is_alive()
 
 
-def test_it_is_ready_when_it_has_decided_unready_while_it_cannot_and_dead_when_it_hangs(
+def test_a_scheduler_is_ready_after_a_decision_unready_while_it_cannot_decide_and_dead_when_it_hangs(
     ask: Ask, cluster: Unwell, clock: Clock
 ) -> None:
     assert ask("/readyz") == (503, "it starts") and ask("/healthz") == (200, "ok")
@@ -113,5 +113,5 @@ def test_it_is_ready_when_it_has_decided_unready_while_it_cannot_and_dead_when_i
     until("it is dead, though its event loop beats", lambda: ask("/healthz") == dead)
 
 
-def test_other_paths_are_answered_with_those_there_are(ask: Ask) -> None:
+def test_a_request_for_an_unknown_path_is_answered_with_the_known_paths(ask: Ask) -> None:
     assert ask("/") == (404, "there are /healthz and /readyz")

@@ -55,7 +55,7 @@ def longest_gap(ends: list[float], since: float) -> float:
     return max(after - before for before, after in pairwise(late))
 
 
-def test_nobody_waits_for_a_newcomer_that_compiles_in_its_warm_up(jobs: Jobs) -> None:
+def test_workers_do_not_wait_for_a_newcomer_that_compiles_in_its_warm_up(jobs: Jobs) -> None:
     _, called_at = grow(jobs, "warm")
 
     member, newcomer = member_and_newcomer(jobs, "warm", called_at)
@@ -64,7 +64,7 @@ def test_nobody_waits_for_a_newcomer_that_compiles_in_its_warm_up(jobs: Jobs) ->
     assert longest_gap(member["ends"], called_at) < newcomer["joined_s"] / 2
 
 
-def test_a_newcomer_that_compiles_in_its_first_step_is_warned_of_and_not_taken_out(jobs: Jobs) -> None:
+def test_a_newcomer_that_compiles_in_its_first_step_causes_a_warning_and_is_not_removed(jobs: Jobs) -> None:
     job, called_at = grow(jobs, "cold")
 
     _, newcomer = member_and_newcomer(jobs, "cold", called_at)

@@ -52,7 +52,7 @@ def test_a_killed_and_replaced_worker_changes_nothing(jobs: Jobs, habit: str) ->
 
 @SLOW
 @pytest.mark.parametrize("habit", ODD)
-def test_odd_models_have_the_bits_of_one_worker_after_a_kill_and_a_resume(jobs: Jobs, habit: str) -> None:
+def test_unusual_models_have_the_bits_of_one_worker_after_a_kill_and_a_resume(jobs: Jobs, habit: str) -> None:
     job = run(jobs, habit, habit, "1:2", "--guard_steps", "3", "--checkpoint_steps", "5", slow=True)
     replace_worker(job, is_hurried=False)
     stop_and_resume(jobs, job, step=15)
@@ -65,7 +65,7 @@ def test_odd_models_have_the_bits_of_one_worker_after_a_kill_and_a_resume(jobs: 
     ("habit", "killed"),
     [("evaluate-first", "worker-0"), ("evaluate-processes", "worker-0"), ("evaluate-all", "worker-1")],
 )
-def test_evaluation_in_the_loop_changes_no_bits_even_where_its_worker_is_killed(
+def test_evaluation_in_the_loop_changes_no_bits_even_if_its_worker_is_killed(
     jobs: Jobs, habit: str, killed: str
 ) -> None:
     job = run(jobs, habit, habit, "2:2", "--guard_steps", "4", slow=True)
@@ -91,7 +91,7 @@ def test_evaluation_in_the_loop_changes_no_bits_even_where_its_worker_is_killed(
 
 
 @pytest.mark.slow
-def test_a_resumed_job_goes_on_with_the_rate_of_its_scheduler(jobs: Jobs) -> None:
+def test_a_resumed_job_continues_with_the_learning_rate_of_its_scheduler(jobs: Jobs) -> None:
     job = run(jobs, "resumed", "scheduler", "1:2", slow=True)
     job.wait_members(2, step=14)
     job.stop()
@@ -121,11 +121,11 @@ def failure(job: Job) -> str:
         pytest.param("exit-1", "exited with 'no good'", marks=SLOW),
     ],
 )
-def test_what_cannot_be_right_is_refused_with_the_fix(jobs: Jobs, habit: str, expected: str) -> None:
+def test_invalid_use_is_refused_with_the_fix(jobs: Jobs, habit: str, expected: str) -> None:
     assert expected in failure(run(jobs, habit, habit))
 
 
-def test_the_guard_names_tensor_step_and_workers_of_replicas_that_part(jobs: Jobs) -> None:
+def test_the_guard_names_tensor_step_and_workers_of_diverging_replicas(jobs: Jobs) -> None:
     job = run(jobs, "parted", "parted", "2:2", "--guard_steps", "4")
 
     reason = failure(job)
@@ -135,21 +135,21 @@ def test_the_guard_names_tensor_step_and_workers_of_replicas_that_part(jobs: Job
 
 
 @SLOW
-def test_a_worker_that_stays_in_eval_after_an_evaluation_is_noticed(jobs: Jobs) -> None:
+def test_a_worker_that_stays_in_eval_mode_after_an_evaluation_is_reported(jobs: Jobs) -> None:
     reason = failure(run(jobs, "forgetting", "evaluate-forgetting", "2:2", "--guard_steps", "4"))
 
     assert "train() or eval() of 1, train() or eval() of 2" in reason and "call model.train()" in reason
 
 
 @pytest.mark.slow
-def test_a_worker_that_goes_through_a_step_once_more_is_named(jobs: Jobs) -> None:
+def test_workers_in_different_updates_are_reported(jobs: Jobs) -> None:
     reason = failure(run(jobs, "uneven", "uneven"))
 
     assert "the workers are in different updates" in reason and "must not depend on job.is_first" in reason
 
 
 @pytest.mark.slow
-def test_a_rate_that_a_newcomer_does_not_know_is_noticed_in_its_first_step(jobs: Jobs) -> None:
+def test_a_learning_rate_that_a_newcomer_does_not_have_is_reported_in_its_first_step(jobs: Jobs) -> None:
     job = run(jobs, "private", "private-rate", "1:2", slow=True)
     pids = job.wait_members(2, step=9)
     os.kill(pids["worker-1"], signal.SIGKILL)
@@ -193,7 +193,7 @@ def test_leaving_the_loop_ends_the_job_with_the_same_state_in_all(
 
 
 @SLOW
-def test_sys_exit_is_an_ordinary_end_with_its_exit_functions(jobs: Jobs) -> None:
+def test_sys_exit_ends_normally_and_runs_exit_functions(jobs: Jobs) -> None:
     job = run(jobs, "exit", "exit")
 
     assert (job.result()["phase"], job.result()["reason"]) == ("succeeded", "all steps are done")
@@ -201,7 +201,7 @@ def test_sys_exit_is_an_ordinary_end_with_its_exit_functions(jobs: Jobs) -> None
     assert len(list(jobs.home.glob("exit-exited-worker-*"))) == 2
 
 
-def test_a_look_at_grad_where_it_is_not_whole_warns(tmp_path: Path) -> None:
+def test_reading_grad_before_it_is_complete_warns(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(SCRIPT), "early-clip", str(tmp_path / "early")],
         capture_output=True,

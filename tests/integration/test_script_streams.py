@@ -23,7 +23,7 @@ PROBED = 2  # the first records of two streams, by which every worker finds out 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", ["0", "2"])
-def test_newcomers_and_resumed_jobs_enter_streams_where_they_stand(jobs: Jobs, processes: str) -> None:
+def test_newcomers_and_resumed_jobs_continue_streams_at_their_position(jobs: Jobs, processes: str) -> None:
     name = f"stateful-{processes}"
     job = start_script(jobs, SCRIPT, name, processes, "1:2")
     replace_worker(job, is_hurried=False)

@@ -127,7 +127,7 @@ def test_stray_modules_beside_the_script_do_not_break_a_script_job(directory: Pa
     assert "24 trained" in printed
 
 
-def test_the_directory_of_a_script_stands_between_pythons_library_and_installed_packages() -> None:
+def test_the_directory_of_a_script_comes_after_the_standard_library_and_before_installed_packages() -> None:
     library = str(Path(os.__file__).parent)
     path = ["/wished", "/python311.zip", library, f"{library}/lib-dynload", "/site-packages"]
 

@@ -200,7 +200,7 @@ def test_strangers_cost_a_bounded_amount_of_memory_threads_and_descriptors(
     assert job.living() == processes
 
 
-def test_without_the_token_a_call_is_refused_before_what_it_carries_is_read(jobs: Jobs) -> None:
+def test_without_the_token_a_call_is_refused_before_its_payload_is_read(jobs: Jobs) -> None:
     job = jobs.train("large", 1, *LONG, slow=True, pause_s=0.2)
     job.wait_members(1, step=1)
     port = Port.of(job, "master")
@@ -218,7 +218,7 @@ def test_without_the_token_a_call_is_refused_before_what_it_carries_is_read(jobs
     assert codes == {grpc.StatusCode.UNAUTHENTICATED}
 
 
-def test_in_a_job_with_tls_a_stranger_gets_to_no_call_at_all(jobs: Jobs) -> None:
+def test_in_a_job_with_tls_a_client_without_certificate_reaches_no_call(jobs: Jobs) -> None:
     job = jobs.train("encrypted", 1, "--tls", *LONG, slow=True, pause_s=0.2)
     job.wait_members(1, step=1)
     port = Port.of(job, "master")
@@ -236,7 +236,7 @@ def test_in_a_job_with_tls_a_stranger_gets_to_no_call_at_all(jobs: Jobs) -> None
     assert status.phase == "running"
 
 
-def test_a_master_that_runs_out_of_descriptors_goes_on_and_answers_again_afterwards(jobs: Jobs) -> None:
+def test_a_master_that_runs_out_of_descriptors_survives_and_responds_again_afterwards(jobs: Jobs) -> None:
     job = jobs.train("exhausted", 1, *LONG, slow=True, pause_s=0.2)
     job.wait_members(1, step=1)
     port = Port.of(job, "master")
@@ -255,7 +255,7 @@ def test_a_master_that_runs_out_of_descriptors_goes_on_and_answers_again_afterwa
     assert job.living()["master"] == port.pid
 
 
-def test_metrics_with_a_token_are_for_those_who_show_it() -> None:
+def test_metrics_with_a_token_are_only_served_with_that_token() -> None:
     server = PrometheusMetrics("job").start_server("127.0.0.1", 0, "secret")
     url = f"http://127.0.0.1:{server.port}/metrics"
 

@@ -71,7 +71,7 @@ def kill_one(job: Job) -> None:
 
 
 @pytest.mark.slow
-def test_rows_of_duckdb_are_trained_once_an_epoch_though_a_worker_is_killed(jobs: Jobs, duckdb_file: Path) -> None:
+def test_rows_of_duckdb_are_trained_once_an_epoch_although_a_worker_is_killed(jobs: Jobs, duckdb_file: Path) -> None:
     job = start(jobs, "duckdb", f"duckdb://{duckdb_file}?table=clicks")
 
     kill_one(job)
@@ -79,7 +79,7 @@ def test_rows_of_duckdb_are_trained_once_an_epoch_though_a_worker_is_killed(jobs
     assert_every_row_counts_once_an_epoch(job)
 
 
-def test_rows_of_postgres_are_trained_once_an_epoch_though_a_worker_is_killed_and_nobody_sees_the_password(
+def test_rows_of_postgres_are_trained_once_an_epoch_although_a_worker_is_killed_and_the_password_stays_hidden(
     jobs: Jobs, server: PostgresServer
 ) -> None:
     job = start(jobs, "postgres", server.address("clicks"))
@@ -99,7 +99,7 @@ def test_rows_of_postgres_are_trained_once_an_epoch_though_a_worker_is_killed_an
     assert all(PASSWORD not in completed.stdout + completed.stderr for completed in shown)
 
 
-def test_a_server_that_is_killed_and_comes_back_costs_nothing_but_time(jobs: Jobs, server: PostgresServer) -> None:
+def test_a_database_server_that_is_killed_and_restarted_costs_only_time(jobs: Jobs, server: PostgresServer) -> None:
     job = start(jobs, "back", server.address("clicks"), "--no-shuffle", "--data_retry_s", "50")
     job.wait_members(2, step=4)
 
@@ -114,7 +114,7 @@ def test_a_server_that_is_killed_and_comes_back_costs_nothing_but_time(jobs: Job
 
 
 @pytest.mark.slow
-def test_a_server_that_stays_away_ends_the_job_with_a_checkpoint_and_the_reason(
+def test_a_database_server_that_stays_down_ends_the_job_with_a_checkpoint_and_the_reason(
     jobs: Jobs, server: PostgresServer
 ) -> None:
     job = start(jobs, "away", server.address("clicks"), "--no-shuffle", "--data_retry_s", "1")
@@ -139,7 +139,9 @@ def test_a_server_that_stays_away_ends_the_job_with_a_checkpoint_and_the_reason(
 
 
 @pytest.mark.slow
-def test_a_server_that_stays_away_stops_a_job_of_leases_with_a_checkpoint(jobs: Jobs, server: PostgresServer) -> None:
+def test_a_database_server_that_stays_down_stops_a_job_of_leases_with_a_checkpoint(
+    jobs: Jobs, server: PostgresServer
+) -> None:
     native.require()
     options = (
         "--no-shuffle",

@@ -124,7 +124,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_a_job_with_certificates_trains_and_strangers_are_refused(jobs: Jobs, tmp_path: Path) -> None:
+def test_a_job_with_certificates_trains_and_refuses_other_clients(jobs: Jobs, tmp_path: Path) -> None:
     ours = Authority.make("ours").issue(tmp_path / "ours")
     theirs = Authority.make("theirs").issue(tmp_path / "theirs")
     job = jobs.train("tls", 2, *options(ours), slow=True)
@@ -179,7 +179,7 @@ def test_without_the_token_nothing_is_answered_and_nothing_changes(jobs: Jobs, t
 
 
 @pytest.mark.slow
-def test_noise_on_the_masters_port_disturbs_nobody(jobs: Jobs) -> None:
+def test_random_bytes_on_the_masters_port_do_not_disturb_the_job(jobs: Jobs) -> None:
     job = jobs.train("noise", 1, slow=True)
     job.wait_members(1, step=1)
     announced = read_json(job.directory.master)
@@ -199,7 +199,7 @@ def test_noise_on_the_masters_port_disturbs_nobody(jobs: Jobs) -> None:
     ("broken", "expected"),
     [("certificate", "--tls_cert, --tls_key"), ("key", "--tls_cert, --tls_key"), ("ca", "--tls_ca")],
 )
-def test_a_certificate_that_is_none_is_refused_before_the_launch(tmp_path: Path, broken: str, expected: str) -> None:
+def test_an_invalid_certificate_is_refused_before_the_launch(tmp_path: Path, broken: str, expected: str) -> None:
     security = Authority.make("ours").issue(tmp_path / "ours")
     Path(getattr(security, broken)).write_text("no certificate at all")
     script = tmp_path / "train.py"
@@ -223,7 +223,7 @@ def test_a_key_of_another_certificate_is_refused_before_the_launch(tmp_path: Pat
     assert (done.returncode, "key" in done.stderr) == (2, True)
 
 
-def test_ps_of_a_job_with_certificates_speak_with_those_that_hold_its_keys_only(jobs: Jobs, tmp_path: Path) -> None:
+def test_ps_of_a_job_with_certificates_only_accept_clients_with_its_keys(jobs: Jobs, tmp_path: Path) -> None:
     native.require()
     from elasticdl.ps.wire.connections import PsConnections, PsUnreachable
     from elasticdl.ps.wire.messages import MessageKind, PsMessage
@@ -265,7 +265,7 @@ def shown_as(directory: JobDirectory, copy: Path, name: str, certificates: Path)
     return copied
 
 
-def test_with_tls_alone_each_replica_has_a_role_and_speaks_for_no_other(jobs: Jobs, tmp_path: Path) -> None:
+def test_with_tls_alone_each_replica_has_a_role_and_cannot_act_for_another(jobs: Jobs, tmp_path: Path) -> None:
     job = jobs.train("roles", 2, "--tls", slow=True)
     job.wait_members(2, step=1)
     own = job.directory.certificates
@@ -304,7 +304,7 @@ def greeted(directory: JobDirectory, name: str) -> str:
 
 
 @pytest.mark.slow
-def test_another_job_of_the_same_name_is_refused_and_so_is_a_worker_that_plays_the_master(
+def test_another_job_of_the_same_name_is_refused_and_so_is_a_worker_that_poses_as_the_master(
     jobs: Jobs, tmp_path: Path
 ) -> None:
     job = jobs.train("mine", 1, "--tls", slow=True)
@@ -337,7 +337,7 @@ def serving(directory: JobDirectory) -> Iterator[None]:
         server.stop(0)
 
 
-def test_certificates_are_replaced_while_the_job_runs_and_nobody_notices(jobs: Jobs) -> None:
+def test_certificates_are_replaced_while_the_job_runs_without_any_effect(jobs: Jobs) -> None:
     job = jobs.train("rotated", 1, "--tls", "--tls_lifetime_s=6", "--num_ps_pods=1", slow=True, pause_s=0.5)
     job.wait_members(1, step=1)
     first = {path.name: path.read_text() for path in job.directory.certificates.glob("*-0.pem")}

@@ -20,7 +20,7 @@ class SlowTensors(TensorDataset):
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
-def test_rows_of_a_tensor_dataset_are_those_of_its_items_read_at_once(num_workers: int) -> None:
+def test_rows_of_a_tensor_dataset_are_read_at_once_and_equal_its_items(num_workers: int) -> None:
     tensors = torch.randn(20, 3, 4), torch.arange(20), torch.arange(40.0).view(20, 2).to(torch.bfloat16)
 
     def batches(dataset: TensorDataset, **how: Any) -> list[Any]:

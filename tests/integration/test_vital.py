@@ -39,7 +39,7 @@ def test_a_vital_thread_that_fails_ends_its_process_and_leaves_the_reason(tmp_pa
     assert "Traceback" in done.stderr and "thread server failed" in done.stderr
 
 
-def test_so_does_guarded_code_that_a_thread_of_others_runs(tmp_path: Path) -> None:
+def test_guarded_code_in_a_foreign_thread_that_fails_ends_its_process_and_leaves_the_reason(tmp_path: Path) -> None:
     done = run(
         """
         vital.end_process_on_failure(Path(sys.argv[1]))
@@ -56,7 +56,7 @@ def test_so_does_guarded_code_that_a_thread_of_others_runs(tmp_path: Path) -> No
     assert vital.read_exit_reason(tmp_path / "reason") == "the heartbeat failed: ValueError: no pulse"
 
 
-def test_an_exception_of_the_main_thread_leaves_its_reason_too(tmp_path: Path) -> None:
+def test_an_exception_of_the_main_thread_leaves_its_reason(tmp_path: Path) -> None:
     done = run(
         "vital.end_process_on_failure(Path(sys.argv[1])); raise OSError(24, 'Too many open files')", tmp_path / "reason"
     )
@@ -89,7 +89,7 @@ def test_a_process_without_descriptors_still_looks_for_its_master() -> None:
     assert done.stdout.split() == ["StatusCode.UNAVAILABLE"] * 4
 
 
-def test_the_reason_is_left_without_descriptors_too(tmp_path: Path) -> None:
+def test_the_reason_is_written_even_without_free_descriptors(tmp_path: Path) -> None:
     done = run(
         """
         import os, resource
@@ -108,7 +108,7 @@ def test_the_reason_is_left_without_descriptors_too(tmp_path: Path) -> None:
     assert "Too many open files" in vital.read_exit_reason(tmp_path / "reason")
 
 
-def test_a_process_that_is_no_replica_goes_on() -> None:
+def test_a_process_that_is_no_replica_continues() -> None:
     done = run(
         """
         thread = vital.VitalThread(lambda: {}["nothing"], name="server")
@@ -122,7 +122,7 @@ def test_a_process_that_is_no_replica_goes_on() -> None:
     assert "KeyError" in done.stderr
 
 
-def test_a_reason_that_nobody_left_is_empty(tmp_path: Path) -> None:
+def test_a_reason_that_was_not_written_is_empty(tmp_path: Path) -> None:
     assert vital.read_exit_reason(tmp_path / "none") == ""
 
 
@@ -166,7 +166,7 @@ def test_a_worker_ends_with_any_of_its_threads(directory: JobDirectory, thread: 
     "thread",
     ["mesh", *(pytest.param(thread, marks=pytest.mark.slow) for thread in ("elasticdl-session", "elasticdl-saver"))],
 )
-def test_a_worker_whose_thread_fails_is_replaced_and_its_reason_told(jobs: Jobs, thread: str) -> None:
+def test_a_worker_whose_thread_fails_is_replaced_and_its_reason_reported(jobs: Jobs, thread: str) -> None:
     job = jobs.train("failing", 2, slow=True, pause_s=0.2, faults=f"worker-1/{thread}=raise")
 
     lost = job.wait_event("worker-lost")
@@ -182,7 +182,7 @@ def test_a_worker_whose_thread_fails_is_replaced_and_its_reason_told(jobs: Jobs,
 
 
 @pytest.mark.slow
-def test_a_ps_whose_thread_fails_is_replaced_and_its_reason_told(jobs: Jobs) -> None:
+def test_a_ps_whose_thread_fails_is_replaced_and_its_reason_reported(jobs: Jobs) -> None:
     native.require()
     from tests.integration.ps.test_fleet import wait_serving
 

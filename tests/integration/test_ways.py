@@ -128,7 +128,7 @@ def zoo(tmp_path: Path) -> list[str]:
     return ["train", *model, f"--training_data={tmp_path / 'data' / 'train.csv'}", "--num_epochs=1", "--job_name=way"]
 
 
-def test_no_way_is_longer_than_half_of_what_it_was() -> None:
+def test_no_way_is_longer_than_its_limit() -> None:
     assert {number: sum(map(len, tables(number))) <= limit for number, limit in MAX_FILES.items()} == {
         1: True, 2: True, 3: True, 4: True
     }  # fmt: skip

@@ -22,7 +22,7 @@ def test_the_command_line_starts_without_the_heavy_packages(words: list[str]) ->
     assert output.splitlines()[-1] == "[]"
 
 
-def test_a_thread_that_is_still_busy_does_not_hold_up_the_end() -> None:
+def test_a_busy_thread_does_not_delay_the_exit() -> None:
     program = """
 import sys, threading
 from elasticdl.cli import main

@@ -17,7 +17,7 @@ from tests.unit.cli.conftest import Run
 __all__ = ["engine_script"]
 
 
-def test_a_directory_becomes_an_image_and_the_next_command_is_told(
+def test_a_directory_becomes_an_image_and_the_next_command_is_printed(
     elasticdl: Run, zoo: Path, engine_script: MakeEngine, tmp_path: Path
 ) -> None:
     calls = engine_script(
@@ -39,7 +39,7 @@ def test_a_directory_becomes_an_image_and_the_next_command_is_told(
     assert "**/__pycache__" in (zoo / ".dockerignore").read_text()
 
 
-def test_an_ignore_file_that_is_there_stays(elasticdl: Run, zoo: Path, engine_script: MakeEngine) -> None:
+def test_an_existing_ignore_file_is_kept(elasticdl: Run, zoo: Path, engine_script: MakeEngine) -> None:
     engine_script("podman")
     (zoo / ".dockerignore").write_text("mine\n")
 
@@ -70,7 +70,7 @@ def test_a_dry_run_builds_and_writes_nothing(elasticdl: Run, zoo: Path, engine_s
         (["--image", "digits:1"], "docker: not installed; podman: not installed"),
     ],
 )
-def test_what_is_wrong_is_refused_with_the_fix(
+def test_invalid_arguments_are_refused_with_the_fix(
     elasticdl: Run, zoo: Path, engine_script: MakeEngine, words: list[str], message: str
 ) -> None:
     result = elasticdl("zoo", "build", zoo, *words)
@@ -79,7 +79,9 @@ def test_what_is_wrong_is_refused_with_the_fix(
     assert message in result.stderr
 
 
-def test_a_failed_build_ends_with_the_engines_last_words(elasticdl: Run, zoo: Path, engine_script: MakeEngine) -> None:
+def test_a_failed_build_ends_with_the_last_lines_of_the_engine(
+    elasticdl: Run, zoo: Path, engine_script: MakeEngine
+) -> None:
     engine_script("podman", 'if [ "$1" = build ]; then echo "no space left"; exit 125; fi')
 
     result = elasticdl("zoo", "build", zoo, "--image", "digits:1", "--base", "mine:2")
@@ -96,7 +98,7 @@ def test_an_image_is_pushed_to_the_registry_in_its_name(elasticdl: Run, engine_s
     assert calls.read_text().splitlines()[-1] == "push --quiet r.io/digits:1"
 
 
-def test_an_image_that_is_not_there_is_not_pushed(elasticdl: Run, engine_script: MakeEngine) -> None:
+def test_a_missing_image_is_not_pushed(elasticdl: Run, engine_script: MakeEngine) -> None:
     engine_script("podman", '[ "$1" != image ]')
 
     result = elasticdl("zoo", "push", "r.io/digits:1")

@@ -21,7 +21,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_each_engine_is_told_in_its_own_words(name: str) -> None:
+def test_each_engine_is_called_with_its_own_options(name: str) -> None:
     command = ContainerEngine(name).build_command(
         "m:1",
         dockerfile=Path("d/Dockerfile"),
@@ -45,14 +45,14 @@ def test_docker_comes_first_then_podman_then_buildah(engine_script: MakeEngine) 
     assert find_engine("buildah").name == "buildah"
 
 
-def test_an_engine_that_does_not_answer_is_passed_over(engine_script: MakeEngine) -> None:
+def test_an_engine_that_does_not_respond_is_skipped(engine_script: MakeEngine) -> None:
     engine_script("docker", "echo 'Cannot connect to the Docker daemon' >&2; exit 1")
     engine_script("podman")
 
     assert find_engine().name == "podman"
 
 
-def test_without_an_engine_each_is_told_of_and_how_to_get_one(engine_script: MakeEngine) -> None:
+def test_without_an_engine_the_error_names_each_and_how_to_install_one(engine_script: MakeEngine) -> None:
     engine_script("docker", "echo 'Cannot connect to the Docker daemon' >&2; exit 1")
 
     with pytest.raises(SpecError) as refusal:
@@ -63,14 +63,14 @@ def test_without_an_engine_each_is_told_of_and_how_to_get_one(engine_script: Mak
     assert "apt-get install podman" in str(refusal.value)
 
 
-def test_an_engine_that_hangs_is_passed_over(engine_script: MakeEngine) -> None:
+def test_an_engine_that_hangs_is_skipped(engine_script: MakeEngine) -> None:
     engine_script("docker", "exec sleep 60")
     engine_script("podman")
 
     assert find_engine(timeout_s=0.2).name == "podman"
 
 
-def test_every_line_is_shown_and_the_last_are_in_the_error(engine_script: MakeEngine) -> None:
+def test_every_line_is_shown_and_the_last_lines_are_in_the_error(engine_script: MakeEngine) -> None:
     engine_script("podman", "n=0; while [ $n -lt 40 ]; do n=$((n+1)); echo line $n; done; echo broken >&2; exit 125")
     shown: list[str] = []
 
@@ -82,7 +82,9 @@ def test_every_line_is_shown_and_the_last_are_in_the_error(engine_script: MakeEn
     assert str(failure.value).endswith("line 40\n  broken")
 
 
-def test_an_engine_is_ended_before_an_interrupted_command_goes_on(engine_script: MakeEngine, tmp_path: Path) -> None:
+def test_an_engine_is_terminated_before_an_interrupted_command_continues(
+    engine_script: MakeEngine, tmp_path: Path
+) -> None:
     engine_script("podman", f"echo $$ > {tmp_path}/pid; echo begun; exec sleep 60")
 
     def interrupt(line: str) -> None:

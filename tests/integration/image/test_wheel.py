@@ -30,7 +30,7 @@ def installed(directory: Path) -> Distribution:
     return Distribution.at(directory / "elasticdl-7.dist-info")
 
 
-def test_an_installed_package_becomes_a_wheel_that_pip_takes(tmp_path: Path) -> None:
+def test_an_installed_package_becomes_a_wheel_that_pip_accepts(tmp_path: Path) -> None:
     packed = wheel.pack_installed(installed(tmp_path / "site"), tmp_path)
 
     target = tmp_path / "again"

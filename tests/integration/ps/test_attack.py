@@ -47,7 +47,7 @@ def attack(job: Job, address: str) -> None:
                 stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
 
 
-def test_a_job_outlives_an_attack_on_its_ps(jobs: Jobs) -> None:
+def test_a_job_survives_an_attack_on_its_ps(jobs: Jobs) -> None:
     job = start(jobs, "attacked", slow=True, pause_s=0.05)
     before = wait_shares(job, 2)
     job.wait_members(2, step=1)

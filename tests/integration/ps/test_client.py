@@ -26,7 +26,7 @@ from tests.integration.ps.conftest import Start
 SUMS = TableSpec(name="sums", columns=2, initializer=Initializer(kind="zeros"))
 
 
-def test_the_first_to_put_a_row_decides(start: Start) -> None:
+def test_the_first_inserted_values_of_a_row_are_kept(start: Start) -> None:
     cluster = start(2)
     first, second = cluster.client(), cluster.client()
     first.declare(TABLES)
@@ -41,7 +41,7 @@ def test_the_first_to_put_a_row_decides(start: Start) -> None:
 
 
 @pytest.mark.parametrize(("transport", "error"), [("float16", 2**-11), ("bfloat16", 2**-8)])
-def test_rows_and_gradients_travel_with_16_bits_where_a_worker_wants_it(
+def test_rows_and_gradients_are_sent_with_16_bits_if_a_worker_wants_it(
     start: Start, transport: str, error: float
 ) -> None:
     cluster = start(2)
@@ -81,7 +81,7 @@ def test_a_stale_push_is_computed_again_under_its_number(start: Start) -> None:
     assert rows.tolist() == [-3.0] * counts[0] + [-1.0] * counts[1]
 
 
-def test_a_worker_that_waits_for_a_ps_that_is_gone_goes_on_with_the_one_that_came(start: Start) -> None:
+def test_a_worker_that_waits_for_a_lost_ps_continues_with_its_replacement(start: Start) -> None:
     cluster = start(1)
     client = cluster.client()
     client.declare([SUMS])
@@ -105,7 +105,7 @@ def test_a_worker_that_waits_for_a_ps_that_is_gone_goes_on_with_the_one_that_cam
     assert (pull(client, plans)["sums"] == -1.0).all()
 
 
-def test_a_ps_that_comes_back_under_its_name_is_asked_again(start: Start) -> None:
+def test_a_ps_that_returns_under_its_name_is_used_again(start: Start) -> None:
     cluster = start(1)
     client = cluster.client()
     client.declare([SUMS])
@@ -118,7 +118,7 @@ def test_a_ps_that_comes_back_under_its_name_is_asked_again(start: Start) -> Non
     assert (client.finish_pull(plans, pending)["sums"] == 0.0).all()
 
 
-def test_no_news_and_no_answer_is_waited_for_as_long_as_was_said(start: Start) -> None:
+def test_a_fleet_update_without_a_new_owner_extends_the_wait(start: Start) -> None:
     cluster = start(2)
     client = cluster.client(timeout_s=1.0)
     client.declare([SUMS])
@@ -135,9 +135,7 @@ def test_no_news_and_no_answer_is_waited_for_as_long_as_was_said(start: Start) -
 
 @pytest.mark.parametrize("count", [1, 2], ids=["one answer is the whole", "each is a part"])
 @pytest.mark.parametrize("shape", [(1, 4), (100, 1), (0, 0), (99, 4)], ids=str)
-def test_rows_of_another_shape_than_asked_for_are_never_stretched(
-    start: Start, count: int, shape: tuple[int, int]
-) -> None:
+def test_rows_of_an_unexpected_shape_are_refused(start: Start, count: int, shape: tuple[int, int]) -> None:
     cluster = start(count)
 
     def answer(message: PsMessage) -> PsMessage:
@@ -152,7 +150,7 @@ def test_rows_of_another_shape_than_asked_for_are_never_stretched(
         pull(client, {"users": client.plan(np.arange(150))})
 
 
-def test_a_worker_without_descriptors_connects_when_there_are_some(
+def test_a_worker_without_descriptors_connects_when_some_are_free(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = start(2)
@@ -175,7 +173,7 @@ def test_a_worker_without_descriptors_connects_when_there_are_some(
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b'{"version": 1}', b"\xff"], ids=repr)
-def test_an_answer_that_cannot_be_read_is_told_by_name(start: Start, text: bytes) -> None:
+def test_a_reply_that_cannot_be_decoded_is_reported_with_the_name_of_the_ps(start: Start, text: bytes) -> None:
     cluster = start(1)
 
     def answer(message: PsMessage) -> PsMessage:
@@ -188,7 +186,7 @@ def test_an_answer_that_cannot_be_read_is_told_by_name(start: Start, text: bytes
         pull(client, {"users": client.plan(np.arange(100))})
 
 
-def test_nobody_waits_for_an_answer_of_one_that_is_lost() -> None:
+def test_a_client_does_not_wait_for_a_reply_of_a_lost_ps() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         connections = PsConnections(
             {PsId("ps-0"): f"127.0.0.1:{silent.getsockname()[1]}"}, "token", timeout_s=60.0

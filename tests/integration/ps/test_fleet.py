@@ -95,7 +95,7 @@ def test_the_fleet_grows_and_shrinks_while_the_job_trains(jobs: Jobs) -> None:
     assert kinds.count("slots-moved") >= 4
 
 
-def test_a_ps_that_is_killed_is_replaced_and_the_master_may_die_meanwhile(jobs: Jobs) -> None:
+def test_a_killed_ps_is_replaced_even_if_the_master_dies_meanwhile(jobs: Jobs) -> None:
     job = jobs.train("killed", 1, "--num_ps_pods=2", slow=True, pause_s=0.05)
     before = wait_serving(job, 2)
     killed_at = time.time()
@@ -114,7 +114,7 @@ def test_a_ps_that_is_killed_is_replaced_and_the_master_may_die_meanwhile(jobs: 
 
 
 @pytest.mark.slow
-def test_a_ps_that_is_preempted_gives_its_slots_away_and_is_replaced(jobs: Jobs) -> None:
+def test_a_preempted_ps_moves_its_slots_away_and_is_replaced(jobs: Jobs) -> None:
     job = jobs.train("preempted", 1, "--num_ps_pods=2", slow=True, pause_s=0.05)
     before = wait_serving(job, 2)
 
@@ -130,7 +130,7 @@ def test_a_ps_that_is_preempted_gives_its_slots_away_and_is_replaced(jobs: Jobs)
 
 
 @pytest.mark.slow
-def test_rows_follow_their_slots_and_a_loss_tells_how_many_updates_are_rolled_back(jobs: Jobs) -> None:
+def test_rows_move_with_their_slots_and_a_loss_reports_how_many_updates_are_rolled_back(jobs: Jobs) -> None:
     job = jobs.train("rows", 1, "--num_ps_pods=2", slow=True, pause_s=0.05)
     with client_of(job, wait_serving(job, 2)) as client:
         initial = pull(client)
@@ -174,7 +174,7 @@ def test_a_job_that_is_stopped_leaves_no_ps_behind(jobs: Jobs) -> None:
 
 
 @pytest.mark.slow
-def test_with_two_holders_of_each_slot_a_killed_ps_costs_no_update(jobs: Jobs) -> None:
+def test_with_a_backup_of_each_slot_a_killed_ps_loses_no_update(jobs: Jobs) -> None:
     job = jobs.train("replicas", 1, "--num_ps_pods=2", "--ps_backups=1", slow=True, pause_s=0.05)
     wait_serving(job, 2)
     ps = serving(job.wait(lambda s: all(ps.backup for ps in serving(s).values()), "copies of all slots"))
@@ -213,7 +213,7 @@ def test_a_ps_that_hangs_is_killed_and_replaced(jobs: Jobs) -> None:
     job.wait_gone()
 
 
-def test_a_ps_without_descriptors_fails_its_task_and_lives_on(jobs: Jobs) -> None:
+def test_a_ps_without_descriptors_fails_its_task_and_continues(jobs: Jobs) -> None:
     job = jobs.train("descriptors", 1, "--num_ps_pods=1", slow=True, pause_s=0.05)
     (first,) = wait_serving(job, 1).values()
     job.wait(lambda status: status.step > 0, "the first step")

@@ -33,7 +33,7 @@ def test_every_row_comes_once_with_its_value_after_slots_moved(start: Start) -> 
 
 
 @pytest.mark.parametrize("ids", [[], [64], [-1], [1, 2]])
-def test_what_is_no_stripe_is_refused(start: Start, ids: list[int]) -> None:
+def test_a_request_that_is_not_a_stripe_is_refused(start: Start, ids: list[int]) -> None:
     cluster = start(1)
     cluster.client().declare(TABLES)
     message = PsMessage(MessageKind.READ_STRIPE, 0, parts=(TablePart(0, np.array(ids, np.int64), NO_ROWS),))

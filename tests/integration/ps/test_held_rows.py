@@ -78,7 +78,7 @@ def test_a_model_has_the_rows_of_a_checkpoint(checkpoint: Path) -> None:
     assert model.squares.weight[4].item() == 0.0
 
 
-def test_large_tables_are_exported_beside_the_model_and_looked_up_there(
+def test_large_tables_are_exported_beside_the_model_and_read_from_there(
     tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = JobSpec(name="job", model=ModelSpec(definition="model.forward"))

@@ -29,7 +29,7 @@ class There(LocalTableStore):
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adagrad])
 @pytest.mark.parametrize("count", [1, 3])
-def test_rows_on_ps_train_as_those_of_a_plain_layer_do(kind: Any, count: int) -> None:
+def test_embeddings_on_ps_train_like_those_of_a_plain_layer(kind: Any, count: int) -> None:
     cluster = Cluster(count)
     plain, _ = trained(kind, None)
 

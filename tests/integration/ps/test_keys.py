@@ -73,7 +73,9 @@ def test_a_worker_with_the_keys_of_the_job_is_answered(server: PsServer, ask: As
     ],
     ids=["no keys", "keys of another job", "another server's key", "half a client's pair"],
 )
-def test_a_stranger_gets_nothing_and_is_counted(server: PsServer, ask: Ask, keys: CurveKeys | None) -> None:
+def test_a_client_without_keys_receives_nothing_and_is_counted(
+    server: PsServer, ask: Ask, keys: CurveKeys | None
+) -> None:
     with pytest.raises(PsUnreachable, match="ps-0: no answer"):
         ask(keys, timeout_s=0.3)
 
@@ -81,7 +83,7 @@ def test_a_stranger_gets_nothing_and_is_counted(server: PsServer, ask: Ask, keys
     assert b"ps-0" in ask(KEYS).text, "others are served"
 
 
-def test_a_client_key_of_ones_own_does_not_help_who_knows_the_servers(server: PsServer, ask: Ask) -> None:
+def test_another_client_key_is_refused_although_the_server_key_is_right(server: PsServer, ask: Ask) -> None:
     own = CurveKeys.generate()
     guest = KEYS._replace(client_public=own.client_public, client_secret=own.client_secret)
     with pytest.raises(AccessDenied, match="ps-0 refused the token, or the keys, of this job"):
@@ -90,12 +92,12 @@ def test_a_client_key_of_ones_own_does_not_help_who_knows_the_servers(server: Ps
     assert counted(server, 1)
 
 
-def test_the_token_is_asked_for_all_the_same(server: PsServer, ask: Ask) -> None:
+def test_the_token_is_required_in_addition_to_the_keys(server: PsServer, ask: Ask) -> None:
     with pytest.raises(AccessDenied, match="ps-0 refused the token"):
         ask(KEYS, token="guess")
 
 
-def test_rows_copies_and_cuts_travel_with_keys(tmp_path: Path) -> None:
+def test_moves_backups_and_snapshots_work_with_keys(tmp_path: Path) -> None:
     held = {name: PsState(name, seed=1) for name in (PS, PsId("ps-1"))}
     writers = {name: SnapshotWriter(state) for name, state in held.items()}
     servers = {
@@ -126,7 +128,7 @@ def test_rows_copies_and_cuts_travel_with_keys(tmp_path: Path) -> None:
         part.close()
 
 
-def test_bytes_that_are_no_handshake_stop_nobody(server: PsServer, ask: Ask) -> None:
+def test_bytes_that_are_no_handshake_do_not_disturb_others(server: PsServer, ask: Ask) -> None:
     context = zmq.Context()
     stream = context.socket(zmq.STREAM)
     stream.connect(f"tcp://{server.address}")

@@ -67,7 +67,7 @@ def test_the_same_push_from_another_worker_changes_nothing(cluster: Cluster) -> 
     assert rows(cluster, [1, 2, 3, 4]) == [-1.0, -3.0, -3.0, -1.0]
 
 
-def test_pushes_follow_slots_that_move_away_under_them(cluster: Cluster) -> None:
+def test_pushes_follow_slots_that_move_meanwhile(cluster: Cluster) -> None:
     lookups = EmbeddingLookups(cluster.client(), depth=2)
     lookups.declare(TABLES)
     batch = list(range(200))
@@ -82,12 +82,12 @@ def test_pushes_follow_slots_that_move_away_under_them(cluster: Cluster) -> None
     assert rows(cluster, batch) == [1.0 - 2 * 6] * 200
 
 
-def test_looking_makes_no_rows(cluster: Cluster) -> None:
+def test_a_lookup_without_create_creates_no_rows(cluster: Cluster) -> None:
     assert rows(cluster, [5, 6]) == [1.0, 1.0]
     assert sum(held.status()["tables"]["users"]["rows"] for held in cluster.holdings.values()) == 0
 
 
-def test_a_push_says_how_old_its_rows_are(cluster: Cluster) -> None:
+def test_a_push_carries_the_age_of_its_rows(cluster: Cluster) -> None:
     lookups = EmbeddingLookups(cluster.client(), depth=1)
     lookups.declare(TABLES)
 

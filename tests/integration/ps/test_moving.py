@@ -18,7 +18,7 @@ from tests.integration.ps.conftest import Start
 SUMS = TableSpec(name="sums", columns=2, initializer=Initializer(kind="zeros"))
 
 
-def test_rows_go_with_their_slots_and_workers_follow(start: Start) -> None:
+def test_rows_move_with_their_slots_and_clients_follow(start: Start) -> None:
     cluster = start(1)
     first = cluster.client()
     first.declare(TABLES)
@@ -59,7 +59,7 @@ def test_a_ps_that_is_drained_holds_nothing(start: Start) -> None:
     assert (pull(client, plans)["users"] == before["users"]).all()
 
 
-def test_every_gradient_counts_once_while_slots_move_to_and_fro(start: Start) -> None:
+def test_every_gradient_counts_once_while_slots_move_back_and_forth(start: Start) -> None:
     cluster, workers, batches = start(2), 3, 60
     spare = cluster.add()
     pushed: list[Counter[int]] = [Counter() for _ in range(workers)]
@@ -111,7 +111,7 @@ def rows_of(cluster: Cluster) -> dict[int, float]:
     return {int(row_id): float(row[0]) for row_id, row in zip(plan.ids, rows, strict=True) if row[0]}
 
 
-def test_state_of_the_optimizer_moves_with_the_rows(start: Start) -> None:
+def test_optimizer_state_moves_with_the_rows(start: Start) -> None:
     table = TableSpec(name="t", columns=3, optimizer=Optimizer(rule="adam"))
     results = []
     for moves in (False, True):

@@ -24,7 +24,7 @@ SUMS = TableSpec(name="sums", columns=2, initializer=Initializer(kind="zeros"))
 IDS = 300
 
 
-def test_rows_and_their_state_are_where_the_copies_were(start: Start) -> None:
+def test_a_promoted_backup_has_the_rows_and_their_optimizer_state(start: Start) -> None:
     cluster = start(2)
     client = cluster.client()
     client.declare(TABLES)
@@ -47,7 +47,7 @@ def test_rows_and_their_state_are_where_the_copies_were(start: Start) -> None:
     assert (pull(client, again)["users"] == after["users"]).all()
 
 
-def test_a_push_under_way_is_answered_by_the_one_that_held_the_copy(start: Start) -> None:
+def test_a_push_in_flight_is_answered_by_the_promoted_backup(start: Start) -> None:
     cluster = start(2)
     client = cluster.client()
     client.declare([SUMS])
@@ -66,7 +66,7 @@ def test_a_push_under_way_is_answered_by_the_one_that_held_the_copy(start: Start
     assert rows_of(cluster) == dict.fromkeys(range(IDS), -1.0)
 
 
-def test_news_without_a_new_holder_is_waited_with(start: Start) -> None:
+def test_a_fleet_update_without_a_new_owner_does_not_end_the_wait(start: Start) -> None:
     cluster = start(2)
     client = cluster.client(timeout_s=0.5)
     client.declare([SUMS])
@@ -76,7 +76,7 @@ def test_news_without_a_new_holder_is_waited_with(start: Start) -> None:
         pull(client, {"sums": client.plan(np.arange(IDS))})
 
 
-def test_a_copy_that_does_not_answer_is_given_up_and_named(start: Start) -> None:
+def test_a_backup_that_does_not_respond_is_dropped_and_named(start: Start) -> None:
     cluster = start(2)
     client = cluster.client()
     client.declare([SUMS])
@@ -93,7 +93,7 @@ def test_a_copy_that_does_not_answer_is_given_up_and_named(start: Start) -> None
     assert (status["backup"], status["backup_failure"]) == ("", "ps-1: no answer within 0.3 s")
 
 
-def test_an_owner_that_was_taken_for_lost_takes_nothing_any_more(start: Start) -> None:
+def test_an_owner_that_was_declared_lost_accepts_no_more_pushes(start: Start) -> None:
     cluster = start(2)
     client = cluster.client()
     client.declare([SUMS])
@@ -109,7 +109,7 @@ def test_an_owner_that_was_taken_for_lost_takes_nothing_any_more(start: Start) -
     assert rows_of(cluster) == dict.fromkeys(range(IDS), -1.0)
 
 
-def test_slots_that_move_take_their_copies_along(start: Start) -> None:
+def test_backups_move_with_their_slots(start: Start) -> None:
     cluster = start(3)
     client = cluster.client()
     client.declare([SUMS])
@@ -130,7 +130,7 @@ def test_slots_that_move_take_their_copies_along(start: Start) -> None:
     assert rows_of(cluster) == dict.fromkeys(range(IDS), -2.0)
 
 
-def test_rows_that_were_put_are_the_same_in_the_copy(start: Start) -> None:
+def test_inserted_rows_are_the_same_in_the_backup(start: Start) -> None:
     cluster = start(2)
     client = cluster.client()
     client.declare(TABLES)
@@ -149,7 +149,7 @@ def test_rows_that_were_put_are_the_same_in_the_copy(start: Start) -> None:
     assert (pull(client, {"users": after})["users"][after.inverse] == rows).all()
 
 
-def test_slots_move_between_two_that_hold_each_others_copies(start: Start) -> None:
+def test_slots_move_between_two_ps_that_back_up_each_other(start: Start) -> None:
     cluster, batches, has_moved = start(2), 0, threading.Event()
     cluster.back_up()
     failures: list[BaseException] = []
@@ -181,7 +181,7 @@ def test_slots_move_between_two_that_hold_each_others_copies(start: Start) -> No
     assert rows_of(cluster) == dict.fromkeys(range(IDS), -float(batches))
 
 
-def test_two_ps_that_hold_each_others_copies_may_be_cut_at_once(start: Start) -> None:
+def test_two_ps_that_back_up_each_other_can_be_snapshotted_at_once(start: Start) -> None:
     cluster, workers, batches = start(2), 2, 60
     names = list(cluster.holdings)
 
@@ -327,7 +327,7 @@ class Stalling:
                     target.sendall(received)
 
 
-def test_copies_that_are_made_anew_are_kept_over_a_new_connection(start: Start) -> None:
+def test_a_recreated_backup_uses_a_new_connection(start: Start) -> None:
     cluster = start(2)
     cluster.restart(PsId("ps-0"), threads=1, backup_timeout_s=1.0)
     client = cluster.client()

@@ -37,7 +37,7 @@ def checkpoint(tmp_path: Path) -> tuple[Path, dict[int, float]]:
 
 
 @pytest.mark.parametrize("shard_bytes", [1 << 28, 5000, 100])
-def test_every_row_is_found_in_its_newest_form(
+def test_every_row_is_exported_with_its_newest_values(
     tmp_path: Path, checkpoint: tuple[Path, dict[int, float]], shard_bytes: int
 ) -> None:
     path, sums = checkpoint
@@ -67,7 +67,9 @@ def test_shards_are_sorted_and_no_larger_than_asked_for(
     assert max(shard["ids"].nbytes + shard["values"].nbytes for shard in shards) < 1.2 * 8000
 
 
-def test_the_lookup_of_the_manual_finds_the_same(tmp_path: Path, checkpoint: tuple[Path, dict[int, float]]) -> None:
+def test_the_lookup_code_of_the_documentation_returns_the_same_values(
+    tmp_path: Path, checkpoint: tuple[Path, dict[int, float]]
+) -> None:
     path, sums = checkpoint
     exported_tables.export_tables(path, tmp_path, seed=3, shard_bytes=8000)
     manual = (Path(__file__).parents[3] / "docs" / "checkpoints.md").read_text()
@@ -80,7 +82,7 @@ def test_the_lookup_of_the_manual_finds_the_same(tmp_path: Path, checkpoint: tup
     assert values.tolist() == [[value, value] for value in [*sums.values(), 0.0]]
 
 
-def test_ids_that_were_never_seen_have_their_first_values(tmp_path: Path) -> None:
+def test_unseen_ids_have_their_initial_values(tmp_path: Path) -> None:
     fleet = LocalFleet(tmp_path / "checkpoints", 1)
     declared(fleet.holdings[PsId("ps-0")], [UNIFORM])
     path = fleet.write_checkpoint(1)
@@ -94,7 +96,7 @@ def test_ids_that_were_never_seen_have_their_first_values(tmp_path: Path) -> Non
     assert (rows == first).all() and len(np.unique(rows)) == 60
 
 
-def test_what_is_no_export_is_refused(tmp_path: Path, checkpoint: tuple[Path, dict[int, float]]) -> None:
+def test_a_directory_that_is_no_export_is_refused(tmp_path: Path, checkpoint: tuple[Path, dict[int, float]]) -> None:
     with pytest.raises(SpecError, match=r"expected exported tables with rows\.json"):
         ExportedTables.open(tmp_path)
     exported_tables.export_tables(checkpoint[0], tmp_path, seed=3)
@@ -108,7 +110,7 @@ def test_what_is_no_export_is_refused(tmp_path: Path, checkpoint: tuple[Path, di
         ExportedTables.open(tmp_path)
 
 
-def test_a_table_of_known_size_is_gathered_in_the_order_of_its_ids(tmp_path: Path) -> None:
+def test_a_table_of_known_size_is_pulled_in_the_order_of_its_ids(tmp_path: Path) -> None:
     spec = TableSpec(name="small", columns=4, rows=70_000)
     fleet = LocalFleet(tmp_path, 3)
     client = PsClient(fleet.view(), "token", 30.0).open()

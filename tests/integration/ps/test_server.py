@@ -23,7 +23,7 @@ from tests.waiting import until
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_gradients_pushed_by_one_worker_are_in_the_rows_another_pulls(start: Start, count: int) -> None:
+def test_gradients_pushed_by_one_worker_are_in_the_rows_that_another_pulls(start: Start, count: int) -> None:
     cluster = start(count)
     writer, reader = cluster.client(), cluster.client()
     writer.declare(TABLES)
@@ -57,7 +57,9 @@ def test_ids_are_spread_over_all_ps(start: Start) -> None:
     assert max(rows) < 1.1 * min(rows)
 
 
-def test_gradients_that_are_not_finite_or_of_another_shape_are_refused_by_name(start: Start) -> None:
+def test_gradients_that_are_not_finite_or_have_another_shape_are_refused_with_the_name_of_the_table(
+    start: Start,
+) -> None:
     client = start(1).client()
     client.declare(TABLES)
     plan = client.plan(np.array([4, 8], np.int64))
@@ -72,7 +74,7 @@ def test_gradients_that_are_not_finite_or_of_another_shape_are_refused_by_name(s
     assert (pull(client, {"users": plan})["users"] == 1.0).all()
 
 
-def test_a_push_that_one_ps_refuses_leaves_the_answers_of_the_others(start: Start) -> None:
+def test_a_push_that_one_ps_refuses_does_not_lose_the_replies_of_the_others(start: Start) -> None:
     client = start(3).client()
     client.declare(TABLES)
     plan = client.plan(np.arange(300))
@@ -91,7 +93,7 @@ def test_a_push_that_one_ps_refuses_leaves_the_answers_of_the_others(start: Star
     assert (pull(client, {"users": plan})["users"] == 0.0).all()
 
 
-def test_tables_that_others_declared_otherwise_are_refused(start: Start) -> None:
+def test_a_table_that_is_declared_differently_is_refused(start: Start) -> None:
     cluster = start(1)
     cluster.client().declare(TABLES)
     with pytest.raises(PsRefused, match=r"table users: expected columns 4 \(not 5\)"):
@@ -112,7 +114,7 @@ def raw_socket(address: str, token: str = TOKEN) -> Iterator[zmq.Socket[bytes]]:
         yield socket
 
 
-def test_frames_that_are_no_message_are_counted_and_stop_nobody(start: Start) -> None:
+def test_invalid_frames_are_counted_and_do_not_disturb_others(start: Start) -> None:
     cluster = start(1)
     server = cluster.servers[PsId("ps-0")]
     with raw_socket(server.address) as socket:
@@ -133,7 +135,7 @@ def huge(transport: WireDtype, token: bytes = token_digest(TOKEN)) -> list[bytes
 
 
 @pytest.mark.parametrize("transport", WireDtype)
-def test_rows_that_were_not_sent_are_refused_by_every_thread_that_is_asked(start: Start, transport: WireDtype) -> None:
+def test_a_message_with_missing_rows_is_refused_by_every_thread(start: Start, transport: WireDtype) -> None:
     cluster = start(1)
     with raw_socket(cluster.servers[PsId("ps-0")].address) as socket:
         for _ in range(8):  # more than there are threads
@@ -146,7 +148,7 @@ def test_rows_that_were_not_sent_are_refused_by_every_thread_that_is_asked(start
     cluster.client().declare(TABLES)
 
 
-def test_of_a_message_without_the_token_nothing_else_is_read(start: Start) -> None:
+def test_nothing_of_a_message_without_the_token_is_parsed(start: Start) -> None:
     cluster = start(1)
     server = cluster.servers[PsId("ps-0")]
     with raw_socket(server.address) as socket:
@@ -157,7 +159,7 @@ def test_of_a_message_without_the_token_nothing_else_is_read(start: Start) -> No
     assert (server.denied_count, server.malformed_messages) == (1, 0)
 
 
-def test_an_error_of_ours_while_a_request_is_served_is_answered_and_ends_no_thread(start: Start) -> None:
+def test_an_internal_error_during_a_request_is_reported_and_ends_no_thread(start: Start) -> None:
     cluster = start(1)
 
     def fail(message: PsMessage) -> PsMessage:
@@ -171,7 +173,7 @@ def test_an_error_of_ours_while_a_request_is_served_is_answered_and_ends_no_thre
         assert connections.request(PsId("ps-0"), PsMessage(MessageKind.STATUS, 0)).status is ReplyStatus.OK
 
 
-def test_a_ps_that_nobody_asks_is_not_at_a_request(start: Start) -> None:
+def test_an_idle_ps_serves_no_request(start: Start) -> None:
     """A thread that waits for requests must not look like one that hangs in one: its ps would be replaced."""
     cluster = start(1)
     client = cluster.client()
@@ -185,7 +187,7 @@ def test_a_ps_that_nobody_asks_is_not_at_a_request(start: Start) -> None:
     assert ages_s[-1] == 0.0
 
 
-def test_text_that_cannot_be_read_is_refused(start: Start) -> None:
+def test_text_that_cannot_be_decoded_is_refused(start: Start) -> None:
     cluster = start(1)
     with PsConnections(cluster.addresses, TOKEN, 30.0) as connections:
         for kind in (MessageKind.DECLARE, MessageKind.OPEN_MEMORY, MessageKind.TAKE_OVER):
@@ -195,7 +197,7 @@ def test_text_that_cannot_be_read_is_refused(start: Start) -> None:
         assert connections.request(PsId("ps-0"), PsMessage(MessageKind.STATUS, 0)).status is ReplyStatus.OK
 
 
-def test_a_ps_that_does_not_answer_is_named(start: Start) -> None:
+def test_a_ps_that_does_not_respond_is_named(start: Start) -> None:
     cluster = start(2)
     client = cluster.client(timeout_s=0.3)
     client.declare(TABLES)

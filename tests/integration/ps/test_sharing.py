@@ -43,7 +43,7 @@ def test_rows_are_the_same_with_and_without_shared_memory(start: Start, count: i
     assert np.allclose(after_push, first - gradients, atol=1e-6)
 
 
-def test_a_ps_that_has_forgotten_the_memory_is_sent_the_arrays(start: Start) -> None:
+def test_a_ps_that_no_longer_has_the_shared_memory_is_sent_the_arrays(start: Start) -> None:
     cluster = start(1)
     client = cluster.client()
     client.declare([ZEROS])
@@ -60,7 +60,7 @@ def test_a_ps_that_has_forgotten_the_memory_is_sent_the_arrays(start: Start) -> 
     assert cluster.servers[NAME].shared_memories.sweep() == 0
 
 
-def test_pushes_that_wait_for_others_are_not_written_over(start: Start) -> None:
+def test_pending_pushes_are_not_overwritten(start: Start) -> None:
     cluster = start(1, PushPolicy(grads_to_wait=3))
     client = cluster.client()
     client.declare([ZEROS])
@@ -73,7 +73,7 @@ def test_pushes_that_wait_for_others_are_not_written_over(start: Start) -> None:
     assert np.allclose(pull(client, {"zeros": plan})["zeros"], -3.0), "their mean, each as it was sent"
 
 
-def test_a_copy_elsewhere_gets_what_lay_in_shared_memory(start: Start) -> None:
+def test_a_backup_receives_the_arrays_that_were_in_shared_memory(start: Start) -> None:
     cluster = start(2)
     client = cluster.client()
     client.declare([ZEROS])
@@ -91,7 +91,7 @@ def test_a_copy_elsewhere_gets_what_lay_in_shared_memory(start: Start) -> None:
     assert (pull(client, {"zeros": plan})["zeros"] == -2.0).all()
 
 
-def test_without_shared_memory_all_is_sent(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_shared_memory_the_arrays_are_sent(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create")
     cluster = start(1)
     client = cluster.client()

@@ -44,7 +44,7 @@ def send_until_closed(connection: socket.socket, data: bytes) -> None:
         connection.sendall(data)
 
 
-def test_of_a_thousand_strangers_a_few_are_held_for_a_short_time(ps: Served) -> None:
+def test_a_thousand_unauthenticated_connections_are_limited_in_number_and_time(ps: Served) -> None:
     with ps.connections() as worker:
         assert ps.answers(worker)
         descriptors, memory, threads = ps.descriptors, ps.memory_bytes, ps.threads
@@ -67,7 +67,7 @@ def test_of_a_thousand_strangers_a_few_are_held_for_a_short_time(ps: Served) -> 
         assert ps.answers(worker)
 
 
-def test_a_byte_now_and_then_holds_no_connection(ps: Served) -> None:
+def test_a_connection_is_not_kept_open_by_a_byte_now_and_then(ps: Served) -> None:
     with ps.connections() as worker:
         assert ps.answers(worker)
         descriptors = ps.descriptors
@@ -104,7 +104,7 @@ def test_a_message_of_64_mib_is_not_received(ps: Served) -> None:
             assert ps.memory_bytes - memory < 32 * MIB
 
 
-def test_what_is_said_in_a_handshake_has_a_bound(ps: Served) -> None:
+def test_the_size_of_a_handshake_is_bounded(ps: Served) -> None:
     mechanism = b"CURVE" if ps.keys else b"PLAIN"
     with ps.connections() as worker:
         assert ps.answers(worker)
@@ -140,7 +140,7 @@ def test_old_versions_of_the_protocol_do_not_get_past_the_handshake(ps: Served) 
         assert ps.answers(worker)
 
 
-def test_a_ps_without_descriptors_goes_on_and_takes_newcomers_later(ps: Served) -> None:
+def test_a_ps_without_descriptors_continues_and_accepts_connections_later(ps: Served) -> None:
     with ps.connections() as worker:
         assert ps.answers(worker)
         before = resource.prlimit(ps.pid, resource.RLIMIT_NOFILE)
@@ -156,7 +156,7 @@ def test_a_ps_without_descriptors_goes_on_and_takes_newcomers_later(ps: Served) 
             assert ps.answers(worker)
 
 
-def test_newcomers_are_counted_until_they_are_let_in_or_gone() -> None:
+def test_pending_connections_are_counted_until_they_are_authenticated_or_closed() -> None:
     newcomers = PendingHandshakes(2, 5.0)
 
     assert [newcomers.accept(fd, 0.0) for fd in (7, 8, 9)] == [True, True, False]

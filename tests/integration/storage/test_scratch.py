@@ -23,13 +23,13 @@ def run(program: str, temporary: Path) -> Path:
     return Path(done.stdout.strip())
 
 
-def test_it_goes_with_its_process(tmp_path: Path) -> None:
+def test_a_scratch_directory_is_deleted_with_its_process(tmp_path: Path) -> None:
     path = run(ASK, tmp_path)
 
     assert path.is_relative_to(tmp_path) and not path.exists()
 
 
-def test_what_a_killed_process_left_is_swept_by_the_next(tmp_path: Path) -> None:
+def test_the_scratch_directory_of_a_killed_process_is_deleted_by_the_next(tmp_path: Path) -> None:
     left = run(f"{ASK}; os.kill(os.getpid(), signal.SIGKILL)", tmp_path)
     assert left.is_dir()
 
@@ -38,7 +38,7 @@ def test_what_a_killed_process_left_is_swept_by_the_next(tmp_path: Path) -> None
     assert not left.exists()
 
 
-def test_it_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scratch_directory_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     shared = tmp_path / f"elasticdl-{os.getuid()}"
     shared.mkdir(mode=0o777)

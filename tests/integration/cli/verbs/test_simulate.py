@@ -14,7 +14,7 @@ import psutil
 from tests.waiting import until
 
 
-def test_ctrl_c_writes_what_there_is(tmp_path: Path) -> None:
+def test_ctrl_c_writes_partial_results(tmp_path: Path) -> None:
     words = ["simulate", "--policy", "fifo-gang,goodput", "--trace", "synthetic:jobs=3000,per_hour=60"]
     files = ["--json", str(tmp_path / "r.json"), "--processes", "2"]
     process = subprocess.Popen(

@@ -17,7 +17,7 @@ __all__ = ["path"]
 duckdb = pytest.importorskip("duckdb")
 
 
-def test_a_file_that_somebody_writes_to_is_waited_for(path: Path) -> None:
+def test_a_file_that_another_process_writes_is_waited_for(path: Path) -> None:
     writer = "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print('open', flush=True); input(); c.close()"
     with subprocess.Popen([sys.executable, "-c", writer, str(path)], stdin=PIPE, stdout=PIPE, text=True) as writing:
         assert writing.stdout is not None and writing.stdin is not None

@@ -10,7 +10,7 @@ from elasticdl.features.preprocessing import standalone
 from tests.unit.features.preprocessing.test_preprocessor import front
 
 
-def test_the_file_that_serves_needs_numpy_and_nothing_of_ours(tmp_path: Path) -> None:
+def test_the_serving_file_needs_only_numpy(tmp_path: Path) -> None:
     front().save(tmp_path)
     (tmp_path / "preprocessor.py").write_bytes(Path(standalone.__file__).read_bytes())
     code = (

@@ -11,7 +11,7 @@ from pathlib import Path
 from elasticdl.ps.tables import push_statistics
 
 
-def test_the_counter_outlives_a_ps_that_is_killed(tmp_path: Path) -> None:
+def test_the_counter_survives_a_killed_ps(tmp_path: Path) -> None:
     path = tmp_path / "ps-0"
     program = f"""
 import sys

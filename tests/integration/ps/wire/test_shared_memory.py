@@ -16,7 +16,7 @@ from elasticdl.ps.wire.shared_memory import (
 )
 
 
-def test_memory_of_a_worker_that_is_gone_is_let_go_and_its_rooms_stay_whole_until_then() -> None:
+def test_shared_memory_of_a_dead_worker_is_released_and_stays_intact_until_then() -> None:
     code = (
         "import sys; from elasticdl.ps.wire.shared_memory import SharedMemory; import numpy as np\n"
         "memory = SharedMemory.create(); room = memory.allocate(np.arange(2000), np.ones((2000, 4), np.float32), 4)\n"

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 
-def test_what_fitting_needs_is_imported_before_anybody_waits() -> None:
+def test_warming_up_imports_the_packages_for_fitting() -> None:
     program = (
         "import sys; from elasticdl.scheduler.accounts import rates; before = 'scipy.optimize' in sys.modules; "
         "rates.warm_up_fitting(); print(before, 'scipy.optimize' in sys.modules)"
