@@ -1,4 +1,4 @@
-"""How fast batches are read as columns: a made-up click log of 40 tab-separated columns, in order and shuffled.
+"""How fast batches are read as columns: a synthetic click log of 40 tab-separated columns, in order and shuffled.
 
 python benchmarks/columns.py
 """
@@ -20,26 +20,27 @@ MISSING = 0.2
 
 
 def write(path: Path, rows: int, random: np.random.Generator) -> None:
-    """Counts and hashed categories, a part of them missing."""
+    """Writes counts and hashed categories, a part of them missing."""
     with path.open("w") as out:
         for _ in range(rows):
             counts = [str(count) for count in random.integers(0, 5000, 13)]
             words = [f"{word:08x}" for word in random.integers(0, 1 << 32, 26)]
-            kept = [
-                text if keep else "" for text, keep in zip(counts + words, random.random(39) > MISSING, strict=True)
+            fields = [
+                field if is_present else ""
+                for field, is_present in zip(counts + words, random.random(39) > MISSING, strict=True)
             ]
-            out.write("\t".join([str(random.integers(2)), *kept]) + "\n")
+            out.write("\t".join([str(random.integers(2)), *fields]) + "\n")
 
 
-def rows_per_s(source: ColumnarSource, kinds: dict[str, str], batch: int, shuffled: bool, seconds: float) -> float:
-    """Rows in a second of one core's time."""
-    random, schema, done = np.random.default_rng(0), columns.parse_schema(kinds, source.columns), 0
-    begin = time.process_time()
-    while time.process_time() - begin < seconds:
-        first = int(random.integers(0, len(source) - batch))
-        indices = random.integers(0, len(source), batch) if shuffled else np.arange(first, first + batch)
-        done += source.read_columns(indices, schema).num_rows
-    return done / (time.process_time() - begin)
+def rows_per_s(source: ColumnarSource, types: dict[str, str], batch: int, shuffled: bool, seconds: float) -> float:
+    """Returns the rows per second of one core's time."""
+    random, schema, row_count = np.random.default_rng(0), columns.parse_schema(types, source.columns), 0
+    started_at = time.process_time()
+    while time.process_time() - started_at < seconds:
+        start = int(random.integers(0, len(source) - batch))
+        indices = random.integers(0, len(source), batch) if shuffled else np.arange(start, start + batch)
+        row_count += source.read_columns(indices, schema).num_rows
+    return row_count / (time.process_time() - started_at)
 
 
 def main() -> None:
@@ -47,15 +48,15 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--batch", type=int, default=2000)
     parser.add_argument("--seconds", type=float, default=2.0)
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        write(Path(directory) / "clicks.tsv", given.rows, np.random.default_rng(1))
+        write(Path(directory) / "clicks.tsv", options.rows, np.random.default_rng(1))
         source = open_source(f"{directory}/clicks.tsv", DataSpec(columns=NAMES), Path(directory))
         assert isinstance(source, ColumnarSource)
-        for name, kinds in (("text", {}), ("numbers", dict.fromkeys(NAMES[:14], "float32"))):
+        for name, types in (("text", {}), ("numbers", dict.fromkeys(NAMES[:14], "float32"))):
             for shuffled in (False, True):
-                speed = rows_per_s(source, kinds, given.batch, shuffled, given.seconds)
-                print(f"{name:8} {'shuffled' if shuffled else 'in order':9} {speed:10,.0f} rows/s a core")
+                rate = rows_per_s(source, types, options.batch, shuffled, options.seconds)
+                print(f"{name:8} {'shuffled' if shuffled else 'in order':9} {rate:10,.0f} rows/s a core")
 
 
 if __name__ == "__main__":

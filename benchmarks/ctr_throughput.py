@@ -2,10 +2,10 @@
 
     python benchmarks/ctr_throughput.py [--quick] [--repeats N] [--no-peer] [--json FILE]
 
-26 categorical and 13 numeric columns, 16 columns of factors, a net of 256 and 128. First one worker on one ps, as a
-job of real processes; (a) is the same model in one process with sparse nn.Embedding, (b) Keras on TensorFlow's
-ParameterServerStrategy. Then workers that pull, compute for a fixed time (they sleep, so that few cores show it) and
-push: against the number of workers, on one ps and, where that one is the limit, on two.
+The model has 26 categorical and 13 numeric columns, 16 columns of factors, and a network of 256 and 128. First, one
+worker trains on one ps, as a job of real processes; (a) is the same model in one process with sparse nn.Embedding, (b)
+Keras on TensorFlow's ParameterServerStrategy. Then workers pull, compute for a fixed time (they sleep, so that few
+cores are enough) and push: by number of workers, on one ps and, where that one is the limit, on two.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import table
 from peers import environment
-from ps_processes import SPAWN, TOKEN, fleet
+from ps_processes import SPAWN, TOKEN, run_fleet
 
 import elasticdl
 from elasticdl.jobs import JobStatus
@@ -61,12 +61,12 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     repeats = 1 if options.quick else options.repeats
     peer = None if options.no_peer else environment.tensorflow()
-    with tempfile.TemporaryDirectory() as place:
-        data = Path(place) / "train.clicks"
+    with tempfile.TemporaryDirectory() as directory:
+        data = Path(directory) / "train.clicks"
         clicks.write_records(data, 50_000 if options.quick else RECORDS)
-        rows = _one_worker(data, repeats, peer, 30 if options.quick else 100)
-    rows += _many_workers((1, 2, 4) if options.quick else (1, 2, 4, 8, 16), seconds=3 if options.quick else 8)
-    rows += [_saturated(seconds=2 if options.quick else 6, repeats=repeats)]
+        rows = _rows_of_one_worker(data, repeats, peer, 30 if options.quick else 100)
+    rows += _rows_of_many_workers((1, 2, 4) if options.quick else (1, 2, 4, 8, 16), seconds=3 if options.quick else 8)
+    rows += [_row_of_saturated_ps(seconds=2 if options.quick else 6, repeats=repeats)]
     title = f"CTR training: DeepFM, batches of {BATCH:,} ({repeats} repetitions, medians)"
     table.show(title, rows, notes=[table.machine()])
     if options.json:
@@ -77,103 +77,124 @@ def main(arguments: Sequence[str]) -> int:
 # ---- one worker, beside the peers
 
 
-def _one_worker(data: Path, repeats: int, peer: Path | None, steps: int) -> list[table.Row]:
-    ours, plain, theirs = [], [], []
+def _rows_of_one_worker(data: Path, repeats: int, peer: Path | None, steps: int) -> list[table.Row]:
+    own_rates, torch_rates, tensorflow_rates = [], [], []
     for _ in range(repeats):
-        ours.append(_job(data, threads=1))  # the other core is for the ps
-        plain.append(max(_peer([sys.executable], "torch_ctr.py", data, steps, threads) for threads in ("1", "2")))
-        told = f"ours {ours[-1]:,.0f}, plain PyTorch {plain[-1]:,.0f}"
+        own_rates.append(_measure_job(data, threads=1))  # the other core is for the ps
+        torch_rates.append(
+            max(_measure_peer([sys.executable], "torch_ctr.py", data, steps, threads) for threads in ("1", "2"))
+        )
+        message = f"ours {own_rates[-1]:,.0f}, plain PyTorch {torch_rates[-1]:,.0f}"
         if peer is not None:
-            theirs.append(_peer([str(peer / "python")], "tensorflow_ctr.py", data, steps))
-            told += f", TensorFlow {theirs[-1]:,.0f}"
-        print(f"{told} samples/s", file=sys.stderr, flush=True)
-    found, torch_rate = statistics.median(ours), statistics.median(plain)
+            tensorflow_rates.append(_measure_peer([str(peer / "python")], "tensorflow_ctr.py", data, steps))
+            message += f", TensorFlow {tensorflow_rates[-1]:,.0f}"
+        print(f"{message} samples/s", file=sys.stderr, flush=True)
+    own_rate, torch_rate = statistics.median(own_rates), statistics.median(torch_rates)
     rows = [
         table.Row(
-            "one worker on ps", "samples/s", found, torch_rate, "(a) plain PyTorch, sparse nn.Embedding",
-            f"{found / torch_rate:.2f} of it ≥ {GOAL_TORCH:g}", found >= GOAL_TORCH * torch_rate,
+            "one worker on ps", "samples/s", own_rate, torch_rate, "(a) plain PyTorch, sparse nn.Embedding",
+            f"{own_rate / torch_rate:.2f} of it ≥ {GOAL_TORCH:g}", own_rate >= GOAL_TORCH * torch_rate,
         )
     ]  # fmt: skip
-    if theirs:
-        rate = statistics.median(theirs)
+    if tensorflow_rates:
+        tensorflow_rate = statistics.median(tensorflow_rates)
         rows.append(
             table.Row(
-                "one worker on ps", "samples/s", found, rate, "(b) TensorFlow ParameterServerStrategy with Keras",
-                f"{found / rate:.1f} of it ≥ {GOAL_TENSORFLOW:g}", found >= GOAL_TENSORFLOW * rate,
+                "one worker on ps",
+                "samples/s",
+                own_rate,
+                tensorflow_rate,
+                "(b) TensorFlow ParameterServerStrategy with Keras",
+                f"{own_rate / tensorflow_rate:.1f} of it ≥ {GOAL_TENSORFLOW:g}",
+                own_rate >= GOAL_TENSORFLOW * tensorflow_rate,
             )
-        )  # fmt: skip
+        )
     return rows
 
 
-def _job(data: Path, **options: Any) -> float:
-    """Of `elasticdl train` with one worker and one ps, between a fifth and nine tenths of its records."""
+def _measure_job(data: Path, **options: Any) -> float:
+    """Returns samples/s of a job with one worker and one ps, between a fifth and nine tenths of its records."""
     with tempfile.TemporaryDirectory() as home:
         os.environ[HOME] = home
-        seen: list[tuple[float, int]] = []
+        progress: list[tuple[float, int]] = []
 
-        def note(status: JobStatus) -> None:
+        def record_progress(status: JobStatus) -> None:
             if status.total_records and 0.2 <= status.records / status.total_records <= 0.9:
-                seen.append((status.updated_at, status.records))
+                progress.append((status.updated_at, status.records))
 
         with elasticdl.submit(
             job_name="ctr", model_zoo=ZOO, model_def="ctr.ctr.deepfm", training_data=data, minibatch_size=BATCH,
             num_workers=1, num_ps_pods=1, num_epochs=2, **options,
         ) as job:  # fmt: skip
-            job.wait(on_progress=note).raise_for_failure()
-    (began, first), (ended, last) = seen[0], seen[-1]
-    return (last - first) / (ended - began)
+            job.wait(on_progress=record_progress).raise_for_failure()
+    (started_at, first_records), (ended_at, last_records) = progress[0], progress[-1]
+    return (last_records - first_records) / (ended_at - started_at)
 
 
-def _peer(interpreter: Sequence[str], script: str, data: Path, steps: int, *more: str) -> float:
+def _measure_peer(interpreter: Sequence[str], script: str, data: Path, steps: int, *arguments: str) -> float:
     environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
-    argv = [*interpreter, "-W", "ignore", str(PEERS / script), str(data), str(BATCH), str(steps), *more]
-    done = subprocess.run(argv, env=environ, capture_output=True, text=True, check=True)
-    (rate,) = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("RATE")]
+    argv = [*interpreter, "-W", "ignore", str(PEERS / script), str(data), str(BATCH), str(steps), *arguments]
+    finished = subprocess.run(argv, env=environ, capture_output=True, text=True, check=True)
+    (rate,) = [line.split()[1] for line in finished.stdout.splitlines() if line.startswith("RATE")]
     return float(rate)
 
 
 # ---- many workers
 
 
-def _many_workers(counts: Sequence[int], seconds: float) -> list[table.Row]:
-    rows, alone = [], 0.0
+def _rows_of_many_workers(counts: Sequence[int], seconds: float) -> list[table.Row]:
+    rows, single_rate = [], 0.0
     for workers in counts:
-        with fleet(1, threads=2) as ps:
-            rate = _aggregate(ps, workers, COMPUTE_S, seconds)
+        with run_fleet(1, threads=2) as ps:
+            rate = _measure_aggregate_rate(ps, workers, COMPUTE_S, seconds)
         print(f"{workers} workers: {rate:,.0f} samples/s", file=sys.stderr, flush=True)
-        alone = alone or rate
-        linear = workers * alone
+        single_rate = single_rate or rate
+        linear_rate = workers * single_rate
         rows.append(
             table.Row(
-                f"{workers} workers on 1 ps, {1000 * COMPUTE_S:.0f} ms of compute", "samples/s", rate, linear, "linear",
-                f"{rate / linear:.2f} of it ≥ {GOAL_LINEAR:g}" if workers > 1 else "",
-                rate >= GOAL_LINEAR * linear if workers > 1 else None,
+                f"{workers} workers on 1 ps, {1000 * COMPUTE_S:.0f} ms of compute",
+                "samples/s",
+                rate,
+                linear_rate,
+                "linear",
+                f"{rate / linear_rate:.2f} of it ≥ {GOAL_LINEAR:g}" if workers > 1 else "",
+                rate >= GOAL_LINEAR * linear_rate if workers > 1 else None,
             )
-        )  # fmt: skip
+        )
     return rows
 
 
-def _saturated(seconds: float, repeats: int) -> table.Row:
-    """Workers that only pull and push, on ps with a small share of a processor each, as a container's limit gives."""
+def _row_of_saturated_ps(seconds: float, repeats: int) -> table.Row:
+    """Measures workers that only pull and push, on ps that have a small share of a processor each, as in containers."""
     rates: dict[int, list[float]] = {1: [], 2: []}
     for _ in range(repeats):
-        for count, found in rates.items():
-            with fleet(count, threads=1, share=PS_SHARE) as ps:
-                found.append(_aggregate(ps, WORKERS, 0.0, seconds))
-    one, two = statistics.median(rates[1]), statistics.median(rates[2])
+        for count, ps_rates in rates.items():
+            with run_fleet(count, threads=1, share=PS_SHARE) as ps:
+                ps_rates.append(_measure_aggregate_rate(ps, WORKERS, 0.0, seconds))
+    single_rate, double_rate = statistics.median(rates[1]), statistics.median(rates[2])
     name = f"2 ps, where 1 ps saturates, each with {PS_SHARE:.0%} of a processor"
-    return table.Row(name, "samples/s", two, one, "1 ps", f"{two / one:.2f} of it > 1", two > one)
+    return table.Row(
+        name,
+        "samples/s",
+        double_rate,
+        single_rate,
+        "1 ps",
+        f"{double_rate / single_rate:.2f} of it > 1",
+        double_rate > single_rate,
+    )
 
 
-def _aggregate(ps: FleetView, workers: int, compute_s: float, seconds: float) -> float:
-    """Samples per second of all workers together, once all of them have begun."""
+def _measure_aggregate_rate(ps: FleetView, workers: int, compute_s: float, seconds: float) -> float:
+    """Returns the samples per second of all workers together, once all of them have started."""
     pipes = []
     for number in range(workers):
-        here, there = SPAWN.Pipe()
+        own_end, worker_end = SPAWN.Pipe()
         SPAWN.Process(
-            target=_work, args=(ps.to_proto().SerializeToString(), number, compute_s, there), daemon=True
+            target=_simulate_worker,
+            args=(ps.to_proto().SerializeToString(), number, compute_s, worker_end),
+            daemon=True,
         ).start()
-        pipes.append(here)
+        pipes.append(own_end)
     for pipe in pipes:
         pipe.recv()
     for pipe in pipes:
@@ -181,27 +202,27 @@ def _aggregate(ps: FleetView, workers: int, compute_s: float, seconds: float) ->
     return sum(pipe.recv() for pipe in pipes)
 
 
-def _work(ps: bytes, number: int, compute_s: float, connection: Connection) -> None:
-    """Pull, compute, push, as a worker does: the next batch is pulled and the one before pushed meanwhile."""
+def _simulate_worker(ps: bytes, number: int, compute_s: float, connection: Connection) -> None:
+    """Pulls, computes and pushes as a worker does: the next pull and the last push overlap with the computation."""
     from elasticdl.rpc import elasticdl_pb2 as pb
 
     client = PsClient(FleetView.from_proto(pb.Fleet.FromString(ps)), TOKEN, timeout_s=60.0).open()
     lookups = EmbeddingLookups(client, depth=2)
     lookups.declare(TABLES)
     batches = [
-        clicks.make_records(np.arange(at, at + SMALL_BATCH), seed=number)[0]["ids"].reshape(-1)
-        for at in range(0, 16 * SMALL_BATCH, SMALL_BATCH)
+        clicks.make_records(np.arange(start, start + SMALL_BATCH), seed=number)[0]["ids"].reshape(-1)
+        for start in range(0, 16 * SMALL_BATCH, SMALL_BATCH)
     ]
     step = 0
 
     def train() -> None:
         nonlocal step
         lookups.begin_batch()
-        found = {spec.name: lookups.lookup(spec.name, batches[step % len(batches)]) for spec in TABLES}
+        lookups_by_table = {spec.name: lookups.lookup(spec.name, batches[step % len(batches)]) for spec in TABLES}
         lookups.prefetch({spec.name: batches[(step + 1) % len(batches)] for spec in TABLES})
         time.sleep(compute_s)
-        for name, one in found.items():
-            lookups.add_gradients(name, one, np.ones_like(one.rows))
+        for name, lookup in lookups_by_table.items():
+            lookups.add_gradients(name, lookup, np.ones_like(lookup.rows))
         step += 1
         lookups.push_gradients(sender=number, number=step, rate=0.01, step=step)
 
@@ -209,13 +230,13 @@ def _work(ps: bytes, number: int, compute_s: float, connection: Connection) -> N
         train()
     lookups.wait_for_pushes()
     connection.send("ready")
-    seconds, done = connection.recv(), 0
-    started = time.perf_counter()
-    while time.perf_counter() - started < seconds:
+    seconds, samples = connection.recv(), 0
+    started_at = time.perf_counter()
+    while time.perf_counter() - started_at < seconds:
         train()
-        done += SMALL_BATCH
+        samples += SMALL_BATCH
     lookups.wait_for_pushes()
-    connection.send(done / (time.perf_counter() - started))
+    connection.send(samples / (time.perf_counter() - started_at))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""Features: rows a second of analysis and transformation beside FuxiCTR's feature encoder; memory against rows.
+"""Features: rows per second of analysis and transformation beside FuxiCTR's feature encoder; memory by rows.
 
     python benchmarks/features.py [--quick] [--no-peer] [--data FILE] [--json FILE]
 
-Both read the same file, Criteo's sample where it is at hand and else a made-up one of its shape, in processes of their
-own, in turn, and leave vocabularies and figures of all 39 columns on disk; imports are not counted. FuxiCTR's is
-`FeatureProcessor.fit`, with what comes before it, in an environment that is made on the first run. Made-up rows, whose
-vocabularies are larger, are transformed, too, and show how memory grows. The files are removed at the end.
+Both read the same file, Criteo's sample if it is available and a synthetic one of its shape otherwise, in processes of
+their own, in turn, and write vocabularies and statistics of all 39 columns to disk; imports are not counted. FuxiCTR
+runs `FeatureProcessor.fit`, with the steps before it, in an environment that is created on the first run. Synthetic
+rows, whose vocabularies are larger, are transformed, too, and show how memory grows. The files are removed at the
+end.
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ from elasticdl.features.preprocessing.preprocessor import Preprocessor
 from elasticdl.features.preprocessing.target_encoding import TargetFolds
 from elasticdl.features.sql.interface import AnalysisOptions
 
-HERE = Path(__file__).parent
-OURS, PEER = HERE / "peers" / "elasticdl_analysis.py", HERE / "peers" / "fuxictr_encoder.py"
+BENCHMARKS = Path(__file__).parent
+OUR_SCRIPT, PEER_SCRIPT = BENCHMARKS / "peers" / "elasticdl_analysis.py", BENCHMARKS / "peers" / "fuxictr_encoder.py"
 PEER_NAME = "FuxiCTR 2.3.10"
-SIZES, QUICK = (100_000, 1_000_000, 10_000_000), (20_000, 100_000)
+SIZES, QUICK_SIZES = (100_000, 1_000_000, 10_000_000), (20_000, 100_000)
 SPEED_ROWS, QUICK_ROWS = 500_000, 50_000
 REPEATS = 7
-LEAST_COUNT = 2
+MIN_COUNT = 2
 MEMORY = "512MB"
-FASTER, FLAT, FAST = 5.0, 1.25, 200_000
-PIECE = 16_384
+GOAL_SPEEDUP, GOAL_GROWTH, GOAL_ROWS_PER_S = 5.0, 1.25, 200_000
+PIECE_ROWS = 16_384
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -63,55 +64,77 @@ def main(arguments: Sequence[str]) -> int:
     peer = None if options.no_peer else environment.fuxictr()
     with tempfile.TemporaryDirectory(prefix="elasticdl-features-") as directory:
         data = options.data or (SAMPLE if SAMPLE.exists() and not options.quick else None)
-        rows = speed(Path(directory), QUICK_ROWS if options.quick else SPEED_ROWS, peer, data)
-        rows += memory(Path(directory), QUICK if options.quick else SIZES)
+        rows = measure_speed(Path(directory), QUICK_ROWS if options.quick else SPEED_ROWS, peer, data)
+        rows += measure_memory(Path(directory), QUICK_SIZES if options.quick else SIZES)
     table.show("Analysis of features", rows, notes=[table.machine()])
     if options.json:
         table.write(options.json, rows)
     return 0
 
 
-def speed(directory: Path, size: int, peer: Path | None, data: Path | None) -> list[table.Row]:
-    """The median of several runs, ours and the peer's in turn, so that both have the same machine."""
-    path, made_up = directory / "clicks.csv", directory / "made-up.csv"
-    criteo_like.write(made_up, size)
+def measure_speed(directory: Path, size: int, peer: Path | None, data: Path | None) -> list[table.Row]:
+    """Measures medians of several runs, ours and the peer's in turn, so that both have the same machine."""
+    path, synthetic = directory / "clicks.csv", directory / "synthetic.csv"
+    criteo_like.write(synthetic, size)
     if data is not None:
-        size = _copied(data, path)
+        size = _copy_as_csv(data, path)
     else:
-        made_up.rename(path)
-    ours: list[dict[str, Any]] = []
-    theirs: list[dict[str, Any]] = []
+        synthetic.rename(path)
+    own_runs: list[dict[str, Any]] = []
+    peer_runs: list[dict[str, Any]] = []
     for turn in range(REPEATS):
-        ours.append(_ours(path))
+        own_runs.append(_run_analysis(path))
         if peer is not None:
             encoded = directory / f"encoded-{turn}"
-            theirs.append(_run([peer / "python", "-W", "ignore", PEER, path, encoded, LEAST_COUNT]))
-        print(f"{size:,} rows: ours {ours[-1]}, peer {theirs[-1:]}", file=sys.stderr, flush=True)
-    made = []
-    for measure, key, their_key, name in (
+            peer_runs.append(_run([peer / "python", "-W", "ignore", PEER_SCRIPT, path, encoded, MIN_COUNT]))
+        print(f"{size:,} rows: ours {own_runs[-1]}, peer {peer_runs[-1:]}", file=sys.stderr, flush=True)
+    rows = []
+    for measure, key, peer_key, peer_name in (
         (f"analyze, {size:,} rows", "seconds", "both_s", f"{PEER_NAME}, fit and transform"),
         (f"analyze, {size:,} rows, a second of CPU", "cpu_s", "both_cpu_s", f"{PEER_NAME}, fit and transform"),
         (f"analyze, {size:,} rows, beside the fit alone", "seconds", "seconds", f"{PEER_NAME}, fit"),
     ):
-        mine = size / statistics.median(run[key] for run in ours)
-        other = size / statistics.median(run[their_key] for run in theirs) if theirs else None
-        met = mine >= FASTER * other if other is not None else None
-        made.append(table.Row(measure, "rows/s", mine, other, name, f"≥ {FASTER:g} × the peer's", met))
-    transform_s = [run["both_cpu_s"] - run["cpu_s"] for run in theirs]
-    other = size / statistics.median(transform_s) if theirs else None
-    text = f"transformation of 39 columns, pieces of {PIECE:,} rows, a core"
-    mine = transformation(path)
-    made.append(table.Row(text, "rows/s", mine, other, f"{PEER_NAME}, transform", f"≥ {FAST:,}", mine >= FAST))
+        own_rate = size / statistics.median(run[key] for run in own_runs)
+        peer_rate = size / statistics.median(run[peer_key] for run in peer_runs) if peer_runs else None
+        is_met = own_rate >= GOAL_SPEEDUP * peer_rate if peer_rate is not None else None
+        rows.append(
+            table.Row(measure, "rows/s", own_rate, peer_rate, peer_name, f"≥ {GOAL_SPEEDUP:g} × the peer's", is_met)
+        )
+    transform_s = [run["both_cpu_s"] - run["cpu_s"] for run in peer_runs]
+    peer_rate = size / statistics.median(transform_s) if peer_runs else None
+    measure = f"transformation of 39 columns, pieces of {PIECE_ROWS:,} rows, a core"
+    own_rate = measure_transformation(path)
+    rows.append(
+        table.Row(
+            measure,
+            "rows/s",
+            own_rate,
+            peer_rate,
+            f"{PEER_NAME}, transform",
+            f"≥ {GOAL_ROWS_PER_S:,}",
+            own_rate >= GOAL_ROWS_PER_S,
+        )
+    )
     path.unlink()
-    if made_up.exists():
-        mine = transformation(made_up)
-        made.append(table.Row(f"{text}, made-up rows", "rows/s", mine, None, "–", f"≥ {FAST:,}", mine >= FAST))
-        made_up.unlink()
-    return made
+    if synthetic.exists():
+        own_rate = measure_transformation(synthetic)
+        rows.append(
+            table.Row(
+                f"{measure}, made-up rows",
+                "rows/s",
+                own_rate,
+                None,
+                "–",
+                f"≥ {GOAL_ROWS_PER_S:,}",
+                own_rate >= GOAL_ROWS_PER_S,
+            )
+        )
+        synthetic.unlink()
+    return rows
 
 
-def _copied(data: Path, path: Path) -> int:
-    """As CSV with a header; how many rows there are."""
+def _copy_as_csv(data: Path, path: Path) -> int:
+    """Copies a file as CSV with a header. Returns the number of rows."""
     with path.open("wb") as file:
         if data.suffix == ".xz":
             file.write(",".join(COLUMNS).encode() + b"\n")
@@ -124,61 +147,69 @@ def _copied(data: Path, path: Path) -> int:
         return sum(1 for _ in lines) - 1
 
 
-def transformation(path: Path) -> float:
-    """Rows a second of CPU, from Arrow columns to what a model takes, as proposed; the median of runs."""
-    known = analyze(AnalysisSource(str(path)), AnalysisOptions(), "label")
-    asked = features_file.parse_features_file(
-        features_file.render_features_file(known, proposal.propose_transforms(known), "statistics.json"),
+def measure_transformation(path: Path) -> float:
+    """Returns the rows per second of CPU from Arrow columns to the inputs of a model, as proposed; a median of runs."""
+    column_statistics = analyze(AnalysisSource(str(path)), AnalysisOptions(), "label")
+    features = features_file.parse_features_file(
+        features_file.render_features_file(
+            column_statistics, proposal.propose_transforms(column_statistics), "statistics.json"
+        ),
         "features.yaml",
     )
-    front = Preprocessor.build(asked, known)
-    options = csv.ConvertOptions(column_types=front.column_types, strings_can_be_null=True)
-    whole = csv.read_csv(path, csv.ReadOptions(use_threads=False), convert_options=options)
-    batches = whole.combine_chunks().to_batches(max_chunksize=PIECE)
-    folds = TargetFolds(front.target_encoders)
+    preprocessor = Preprocessor.build(features, column_statistics)
+    options = csv.ConvertOptions(column_types=preprocessor.column_types, strings_can_be_null=True)
+    columns = csv.read_csv(path, csv.ReadOptions(use_threads=False), convert_options=options)
+    batches = columns.combine_chunks().to_batches(max_chunksize=PIECE_ROWS)
+    folds = TargetFolds(preprocessor.target_encoders)
     for batch in batches:
-        folds.add_batch(batch, front.encode_ids(batch), front.read_labels(batch))
-    front = front.model_copy(update={"target_encoders": folds.fitted_encoders(0.25)})
-    taken = []
+        folds.add_batch(batch, preprocessor.encode_ids(batch), preprocessor.read_labels(batch))
+    preprocessor = preprocessor.model_copy(update={"target_encoders": folds.fitted_encoders(0.25)})
+    durations_s = []
     for _ in range(REPEATS):
-        started = time.process_time()
+        started_at = time.process_time()
         for batch in batches:
-            front.encode(batch)
-        taken.append(time.process_time() - started)
-    return float(whole.num_rows / statistics.median(taken))
+            preprocessor.encode(batch)
+        durations_s.append(time.process_time() - started_at)
+    return float(columns.num_rows / statistics.median(durations_s))
 
 
-def memory(directory: Path, sizes: Sequence[int]) -> list[table.Row]:
-    """The peak of the process: tables of counts up to a sixteenth of `MEMORY`, and the vocabularies."""
-    made, peaks = [], []
+def measure_memory(directory: Path, sizes: Sequence[int]) -> list[table.Row]:
+    """Measures the peak of the process: tables of counts up to a sixteenth of `MEMORY`, and the vocabularies."""
+    rows, peaks_bytes = [], []
     for size in sizes:
         path = directory / f"clicks-{size}.csv"
         criteo_like.write(path, size)
-        run = _ours(path)
+        run = _run_analysis(path)
         path.unlink()
         print(f"{size:,} rows: {run}", file=sys.stderr, flush=True)
-        peaks.append(run["peak_bytes"])
-        made.append(table.Row(f"peak of memory, {size:,} rows, --memory {MEMORY}", "MB", peaks[-1] / 1e6, None, "–"))
-    made.append(
-        table.Row(f"peak at {sizes[-1]:,} rows over that at {sizes[-2]:,}", "×", peaks[-1] / peaks[-2], None, "–")
+        peaks_bytes.append(run["peak_bytes"])
+        rows.append(
+            table.Row(f"peak of memory, {size:,} rows, --memory {MEMORY}", "MB", peaks_bytes[-1] / 1e6, None, "–")
+        )
+    rows.append(
+        table.Row(
+            f"peak at {sizes[-1]:,} rows over that at {sizes[-2]:,}", "×", peaks_bytes[-1] / peaks_bytes[-2], None, "–"
+        )
     )
-    growth = peaks[-1] / peaks[0]
-    text = f"peak at {sizes[-1]:,} rows over that at {sizes[0]:,}"
-    made.append(table.Row(text, "×", growth, None, "–", f"≤ {FLAT:g}", growth <= FLAT))
-    return made
+    growth = peaks_bytes[-1] / peaks_bytes[0]
+    measure = f"peak at {sizes[-1]:,} rows over that at {sizes[0]:,}"
+    rows.append(table.Row(measure, "×", growth, None, "–", f"≤ {GOAL_GROWTH:g}", growth <= GOAL_GROWTH))
+    return rows
 
 
-def _ours(path: Path) -> dict[str, Any]:
-    return _run([sys.executable, OURS, path, LEAST_COUNT, MEMORY])
+def _run_analysis(path: Path) -> dict[str, Any]:
+    return _run([sys.executable, OUR_SCRIPT, path, MIN_COUNT, MEMORY])
 
 
 def _run(argv: Sequence[object]) -> dict[str, Any]:
-    source = str(HERE.parent / "src")
+    source = str(BENCHMARKS.parent / "src")
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run([str(one) for one in argv], env=environ, stdout=subprocess.PIPE, text=True, check=True)
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert isinstance(found, dict)
-    return found
+    finished = subprocess.run(
+        [str(argument) for argument in argv], env=environ, stdout=subprocess.PIPE, text=True, check=True
+    )
+    result = json.loads(finished.stdout.splitlines()[-1])
+    assert isinstance(result, dict)
+    return result
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Workers that share one GPU: the same bits for 1, 2 and 4 of them, and what sharing costs.
+"""Workers that share one GPU: whether 1, 2 and 4 of them end with the same bits, and what sharing costs.
 
     python benchmarks/gpu.py [--quick] [--json FILE]
 
-Deterministic algorithms are on. Needs a CUDA device; says so and ends where there is none.
+Deterministic algorithms are on. The benchmark needs a CUDA device, and ends with an error without one.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from elasticdl.worker.training.numerics import configure_numerics
 
 
 def plain_loop(steps: int) -> float:
-    """Steps a second of one process without ElasticDL: the same slices, one after the other, on the same GPU."""
+    """Returns the steps per second of one process without ElasticDL: the same slices in order, on the same GPU."""
     configure_numerics(1, "cuda", reproducible=True)
     device = torch.device("cuda")
-    data, model = blocks.MadeUp(), blocks.forward().to(device)
+    data, model = blocks.SyntheticImages(), blocks.forward().to(device)
     optimizer = blocks.optimizer(model.parameters())
     features, labels = data.features[: reference.BATCH].to(device), data.labels[: reference.BATCH].to(device)
     started = time.monotonic()
@@ -38,8 +38,10 @@ def plain_loop(steps: int) -> float:
         if step == 20:
             torch.cuda.synchronize()
             started = time.monotonic()
-        for x, y in zip(features.tensor_split(reference.RANKS), labels.tensor_split(reference.RANKS), strict=True):
-            (blocks.loss(y, model(x)) * (len(y) / len(labels))).backward()
+        for slice_features, slice_labels in zip(
+            features.tensor_split(reference.RANKS), labels.tensor_split(reference.RANKS), strict=True
+        ):
+            (blocks.loss(slice_labels, model(slice_features)) * (len(slice_labels) / len(labels))).backward()
         optimizer.step()
         optimizer.zero_grad()
     torch.cuda.synchronize()
@@ -47,7 +49,7 @@ def plain_loop(steps: int) -> float:
 
 
 def steps_per_s(job: jobs.Job) -> float:
-    """Steps a second from the first step to the last, by the events of the job."""
+    """Returns the steps per second from the first step to the last, by the events of the job."""
     events = job.events()
     first = next(event.at for event in events if event.kind == "round-entered")
     last = next(event.at for event in events if event.kind == "checkpoint")
@@ -60,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args(arguments)
     if not torch.cuda.is_available():
-        print("no CUDA device here: this benchmark needs one", file=sys.stderr)
+        print("this benchmark needs a CUDA device, and there is none", file=sys.stderr)
         return 2
     epochs = 20 if options.quick else 100
     peer = plain_loop(200 if options.quick else 1000)
@@ -70,7 +72,7 @@ def main(arguments: Sequence[str]) -> int:
         runs = Runs(Path(scratch), epochs, device="cuda")
         for workers in (1, 2, 4):
             name = f"fixed-{workers}"
-            digests[f"{workers} worker{'s' * (workers > 1)} sharing one GPU"] = runs.fixed(workers)
+            digests[f"{workers} worker{'s' * (workers > 1)} sharing one GPU"] = runs.run_fixed(workers)
             rows.append(
                 table.Row(
                     f"throughput, {workers} worker{'s' * (workers > 1)} sharing one GPU", "steps/s",
@@ -79,7 +81,7 @@ def main(arguments: Sequence[str]) -> int:
             )  # fmt: skip
             print(f"{name}: {rows[-1].ours:.1f} steps/s", file=sys.stderr, flush=True)
         if not options.quick:
-            digests["elastic run with joins, leaves and two SIGKILLs"] = runs.elastic()
+            digests["elastic run with joins, leaves and two SIGKILLs"] = runs.run_elastic()
     first = next(iter(digests.values()))
     rows += [
         table.Row(f"same bits, {name}", "SHA-256", value[:16], first[:16], "1 worker", "all one value", value == first)

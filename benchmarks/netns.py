@@ -1,7 +1,7 @@
-"""Several machines on one: network namespaces on a bridge, each of which can fall silent.
+"""Simulates several machines on one: network namespaces on a bridge, each of which can be silenced.
 
 A silenced host's packets vanish, in both directions, without a FIN or a RST: what a pulled cable or a dead machine
-looks like to the others. Needs root and iproute2; `why_not` says what is missing.
+looks like to the others. Needs root and iproute2; `missing_requirement` says what is missing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Host:
     namespace: str
     address: str
     interface: str  # inside the namespace
-    port: str  # its end on the bridge
+    port: str  # the end of its cable on the bridge
 
     @property
     def prefix(self) -> list[str]:
@@ -41,8 +41,8 @@ class Network:
         _ip("link", "set", host.port, "nomaster")
 
 
-def why_not() -> str | None:
-    """What keeps this machine from making namespaces; None if nothing does."""
+def missing_requirement() -> str | None:
+    """Returns what prevents this machine from creating namespaces, or None."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     if shutil.which("ip") is None:
@@ -56,11 +56,11 @@ def why_not() -> str | None:
 
 @contextmanager
 def network(hosts: int) -> Iterator[Network]:
-    """A bridge with `hosts` namespaces; all of it is gone afterwards."""
+    """Yields a bridge with `hosts` namespaces, and removes all of it afterwards."""
     tag = f"e{os.getpid() % 100_000}"
     subnet = f"10.{64 + os.getpid() % 128}.{os.getpid() // 128 % 256}"
     bridge = f"{tag}br"
-    made = [
+    all_hosts = [
         Host(f"{tag}n{number}", f"{subnet}.{number + 2}", f"{tag}i{number}", f"{tag}p{number}")
         for number in range(hosts)
     ]
@@ -68,11 +68,11 @@ def network(hosts: int) -> Iterator[Network]:
         _ip("link", "add", bridge, "type", "bridge")
         _ip("addr", "add", f"{subnet}.1/24", "dev", bridge)
         _ip("link", "set", bridge, "up")
-        for host in made:
+        for host in all_hosts:
             _plug_in(host, bridge)
-        yield Network(f"{subnet}.1", bridge, tuple(made))
+        yield Network(f"{subnet}.1", bridge, tuple(all_hosts))
     finally:
-        for host in made:
+        for host in all_hosts:
             with suppress(subprocess.CalledProcessError):
                 _ip("link", "del", host.port)
             with suppress(subprocess.CalledProcessError):
@@ -99,4 +99,4 @@ def _ip(*arguments: str) -> None:
 
 
 if __name__ == "__main__":
-    print(why_not() or "network namespaces work here")
+    print(missing_requirement() or "network namespaces work here")

@@ -2,11 +2,11 @@
 
     python benchmarks/ps_elastic.py [--quick] [--repeats N] [--json FILE]
 
-A job of real processes: two workers train a DeepFM asynchronously on two ps with replicas. Every worker notes when
-each of its pushes was answered; a gap is the longest time in which none of all workers was, from the command or the
-signal until the fleet has settled again. Beside it the longest gap in some seconds in which nothing happens. The peer,
-TensorFlow's ParameterServerStrategy, has a fixed set of ps and ends with the first one that is lost: it has no such
-number.
+A job of real processes: two workers train a DeepFM asynchronously on two ps with replicas. Every worker records when
+each of its pushes was answered; a gap is the longest time in which no worker's push was answered, from the command or
+the signal until the fleet has settled again. The table also shows the longest gap in some seconds in which nothing
+happens. The peer, TensorFlow's ParameterServerStrategy, has a fixed set of ps and ends when one of them is lost, so it
+has no such number.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from elasticdl.spec.env import HOME
 from elasticdl.zoo.ctr import data as clicks
 
 MODELS = Path(__file__).parent / "models"
-SETTLED_S = 120.0
+SETTLE_TIMEOUT_S = 120.0
 PEER = "TensorFlow ParameterServerStrategy"
 
 
@@ -40,25 +40,36 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args(arguments)
-    gaps: dict[str, list[float]] = {"nothing happens": [], "added": [], "drained": [], "killed, with a replica": []}
+    gaps_by_disturbance: dict[str, list[float]] = {
+        "nothing happens": [],
+        "added": [],
+        "drained": [],
+        "killed, with a replica": [],
+    }
     for _ in range(1 if options.quick else options.repeats):
         with tempfile.TemporaryDirectory() as directory, DisturbedJob(Path(directory)) as job:
             job.wait(lambda s: s.records > 20_000, "training")
             job.settle(2)
-            gaps["nothing happens"].append(job.gap(lambda: time.sleep(3.0)))
-            gaps["added"].append(job.gap(lambda: job.scale(3)))
-            gaps["drained"].append(job.gap(lambda: job.scale(2)))
-            gaps["killed, with a replica"].append(job.gap(job.kill))
-        print({name: f"{found[-1]:.3f} s" for name, found in gaps.items()}, file=sys.stderr, flush=True)
+            gaps_by_disturbance["nothing happens"].append(job.measure_gap(lambda: time.sleep(3.0)))
+            gaps_by_disturbance["added"].append(job.measure_gap(lambda: job.scale(3)))
+            gaps_by_disturbance["drained"].append(job.measure_gap(lambda: job.scale(2)))
+            gaps_by_disturbance["killed, with a replica"].append(job.measure_gap(job.kill))
+        print(
+            {disturbance: f"{gaps_s[-1]:.3f} s" for disturbance, gaps_s in gaps_by_disturbance.items()},
+            file=sys.stderr,
+            flush=True,
+        )
     rows = []
-    for name, found in gaps.items():
-        for which, value in (("median", statistics.median(found)), ("worst", max(found))):
+    for disturbance, gaps_s in gaps_by_disturbance.items():
+        for statistic, value in (("median", statistics.median(gaps_s)), ("worst", max(gaps_s))):
             measure = (
-                f"longest gap in applied updates, a ps is {name}"
-                if name != "nothing happens"
-                else f"longest gap, {name}"
+                f"longest gap in applied updates, a ps is {disturbance}"
+                if disturbance != "nothing happens"
+                else f"longest gap, {disturbance}"
             )
-            rows.append(table.Row(f"{measure}, {which}", "s", value, None, PEER if name != "nothing happens" else ""))
+            rows.append(
+                table.Row(f"{measure}, {statistic}", "s", value, None, PEER if disturbance != "nothing happens" else "")
+            )
     table.show("Elastic ps, two workers training", rows, notes=[table.machine()])
     if options.json:
         table.write(options.json, rows)
@@ -66,7 +77,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 class DisturbedJob:
-    """One job, disturbed from outside."""
+    """A job that is disturbed from outside."""
 
     def __init__(self, directory: Path) -> None:
         self._pushed = directory / "pushed"
@@ -75,7 +86,7 @@ class DisturbedJob:
         data = directory / "train.clicks"
         clicks.write_records(data, 100_000)
         self._job = elasticdl.submit(
-            job_name="elastic", model_zoo=MODELS, model_def="noted_ctr.deepfm", training_data=data, minibatch_size=256,
+            job_name="elastic", model_zoo=MODELS, model_def="timed_ctr.deepfm", training_data=data, minibatch_size=256,
             num_workers=2, num_ps_pods=2, ps_backups=1, ps_mode="async", num_epochs=10_000, threads=1,
         )  # fmt: skip
 
@@ -85,17 +96,17 @@ class DisturbedJob:
     def __exit__(self, *_: object) -> None:
         self._job.kill()
 
-    def wait(self, is_so: Callable[[JobStatus], bool], what: str) -> JobStatus:
-        deadline = time.monotonic() + SETTLED_S
+    def wait(self, is_done: Callable[[JobStatus], bool], description: str) -> JobStatus:
+        deadline = time.monotonic() + SETTLE_TIMEOUT_S
         while time.monotonic() < deadline:
             status = self._job.status
-            if is_so(status):
+            if is_done(status):
                 return status
             time.sleep(0.05)
-        raise TimeoutError(f"waited {SETTLED_S:g} s for {what}: {status.ps}")
+        raise TimeoutError(f"waited {SETTLE_TIMEOUT_S:g} s for {description}: {status.ps}")
 
     def settle(self, ps: int) -> None:
-        """Until so many ps hold even numbers of slots, each with a whole copy elsewhere."""
+        """Waits until `ps` ps hold even numbers of slots, each with a complete replica on another one."""
 
         def is_settled(status: JobStatus) -> bool:
             serving = [server for server in status.ps if server.state == "serving"]
@@ -104,11 +115,11 @@ class DisturbedJob:
 
         self.wait(is_settled, f"{ps} settled ps")
 
-    def gap(self, disturb: Callable[[], None]) -> float:
-        began = time.time()
+    def measure_gap(self, disturb: Callable[[], None]) -> float:
+        started_at = time.time()
         disturb()
-        time.sleep(0.5)  # the last answers are noted
-        return longest_gap(self._pushed, began, time.time())
+        time.sleep(0.5)  # until the last answers are recorded
+        return longest_gap(self._pushed, started_at, time.time())
 
     def scale(self, ps: int) -> None:
         self._job.scale(ps=ps)
@@ -123,11 +134,11 @@ class DisturbedJob:
         self.settle(2)
 
 
-def longest_gap(directory: Path, began: float, ended: float) -> float:
-    """The longest time between two answered pushes of any worker."""
-    times = sorted(float(line) for path in directory.iterdir() for line in path.read_text().split())
-    inside = [began, *(at for at in times if began <= at <= ended), ended]
-    return max(later - earlier for earlier, later in pairwise(inside))
+def longest_gap(directory: Path, started_at: float, ended_at: float) -> float:
+    """Returns the longest time between two answered pushes of any worker."""
+    moments = sorted(float(line) for path in directory.iterdir() for line in path.read_text().split())
+    window = [started_at, *(moment for moment in moments if started_at <= moment <= ended_at), ended_at]
+    return max(later - earlier for earlier, later in pairwise(window))
 
 
 if __name__ == "__main__":

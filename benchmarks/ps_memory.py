@@ -2,8 +2,9 @@
 
     python benchmarks/ps_memory.py [--quick] [--json FILE]
 
-The payload of a row is its values and the state of its optimizer: 16 columns with Adagrad, 128 bytes. Measured is how
-much the process grows, not what the table says of itself. The peer is TensorFlow's hash table, rows of the same size.
+The payload of a row is its values and the state of its optimizer: 16 columns with Adagrad, 128 bytes. The benchmark
+measures how much the process grows, not what the table reports. The peer is TensorFlow's hash table with rows of the
+same size.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from peers import environment
 from elasticdl.ps.tables.optimizer import Optimizer
 from elasticdl.ps.tables.table import TableSpec, create_table
 
-COLUMNS, PAYLOAD = 16, 128
-SIZES, QUICK = (100_000, 1_000_000, 10_000_000), (100_000, 1_000_000)
-PULLED, PULLS = 23_616, 30
+COLUMNS, PAYLOAD_BYTES = 16, 128
+SIZES, QUICK_SIZES = (100_000, 1_000_000, 10_000_000), (100_000, 1_000_000)
+PULLED_ROWS, PULLS = 23_616, 30
 GOAL = 1.4
 PEER = Path(__file__).parent / "peers" / "tensorflow_memory.py"
 
@@ -41,23 +42,25 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--measure", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.measure:
-        measure(options.measure)
+        measure_table(options.measure)
         return 0
     peer = None if options.no_peer else environment.tensorflow()
     rows = []
-    for size in QUICK if options.quick else SIZES:
-        ours = _run([sys.executable, __file__, "--measure", str(size)])
-        theirs = (
-            _run([peer / "python", "-W", "ignore", PEER, str(size), str(PAYLOAD // 4), str(PULLED)]) if peer else None
+    for size in QUICK_SIZES if options.quick else SIZES:
+        own_result = _run([sys.executable, __file__, "--measure", str(size)])
+        peer_result = (
+            _run([peer / "python", "-W", "ignore", PEER, str(size), str(PAYLOAD_BYTES // 4), str(PULLED_ROWS)])
+            if peer
+            else None
         )
-        print(f"{size:,} rows: ours {ours}, peer {theirs}", file=sys.stderr, flush=True)
-        over = ours[0] / size / PAYLOAD
-        name, their_name = f"{size:,} rows", "TensorFlow's hash table"
-        their_over = theirs[0] / size / PAYLOAD if theirs else None
-        measured = f"bytes per row over the payload, {name}"
-        rows.append(table.Row(measured, "×", over, their_over, their_name, f"≤ {GOAL:g}", over <= GOAL))
-        their_pull = theirs[1] if theirs else None
-        rows.append(table.Row(f"pull of {PULLED:,} rows, {name}", "ms", ours[1], their_pull, their_name))
+        print(f"{size:,} rows: ours {own_result}, peer {peer_result}", file=sys.stderr, flush=True)
+        overhead = own_result[0] / size / PAYLOAD_BYTES
+        scope, peer_name = f"{size:,} rows", "TensorFlow's hash table"
+        peer_overhead = peer_result[0] / size / PAYLOAD_BYTES if peer_result else None
+        measure = f"bytes per row over the payload, {scope}"
+        rows.append(table.Row(measure, "×", overhead, peer_overhead, peer_name, f"≤ {GOAL:g}", overhead <= GOAL))
+        peer_pull_ms = peer_result[1] if peer_result else None
+        rows.append(table.Row(f"pull of {PULLED_ROWS:,} rows, {scope}", "ms", own_result[1], peer_pull_ms, peer_name))
     table.show("Memory of a ps", rows, notes=[table.machine()])
     if options.json:
         table.write(options.json, rows)
@@ -65,33 +68,35 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[object]) -> tuple[float, float]:
-    """Bytes, and milliseconds of a pull: each table has a process of its own."""
+    """Runs a table in its own process. Returns the bytes it adds, and the milliseconds of a pull."""
     environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run([str(one) for one in argv], env=environ, stdout=subprocess.PIPE, text=True, check=True)
-    grown, pull_ms = done.stdout.split()[-2:]
-    return float(grown), float(pull_ms)
+    finished = subprocess.run(
+        [str(argument) for argument in argv], env=environ, stdout=subprocess.PIPE, text=True, check=True
+    )
+    added_bytes, pull_ms = finished.stdout.split()[-2:]
+    return float(added_bytes), float(pull_ms)
 
 
-def measure(size: int) -> None:
+def measure_table(size: int) -> None:
     spec = TableSpec(name="rows", columns=COLUMNS, optimizer=Optimizer(rule="adagrad"))
-    made, out = create_table(spec, seed=1), np.empty((100_000, COLUMNS), np.float32)
-    out[:] = 0
-    before = resident()
+    table, rows = create_table(spec, seed=1), np.empty((100_000, COLUMNS), np.float32)
+    rows[:] = 0
+    bytes_before = resident_bytes()
     for start in range(0, size, 100_000):
-        made.pull(np.arange(start, start + 100_000) * 7, out)
-    grown = resident() - before
-    random = np.random.default_rng(0)
-    took = []
+        table.pull(np.arange(start, start + 100_000) * 7, rows)
+    added_bytes = resident_bytes() - bytes_before
+    generator = np.random.default_rng(0)
+    durations_s = []
     for _ in range(PULLS):
-        ids = random.integers(0, size, PULLED) * 7
+        ids = generator.integers(0, size, PULLED_ROWS) * 7
         started = time.perf_counter()
-        made.pull(ids, out[:PULLED])
-        took.append(time.perf_counter() - started)
-    print(grown, 1000 * statistics.median(took))
+        table.pull(ids, rows[:PULLED_ROWS])
+        durations_s.append(time.perf_counter() - started)
+    print(added_bytes, 1000 * statistics.median(durations_s))
 
 
-def resident() -> int:
-    """Bytes of memory this process has."""
+def resident_bytes() -> int:
+    """Returns the resident memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 

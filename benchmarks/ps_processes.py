@@ -21,45 +21,45 @@ TOKEN = "benchmark"
 SPAWN = multiprocessing.get_context("spawn")
 
 
-PERIOD_S = 0.1  # of a processor's quota, as Kubernetes has it
+PERIOD_S = 0.1  # of a CPU quota, as in Kubernetes
 
 
 @contextmanager
-def fleet(count: int, threads: int, share: float = 1.0) -> Iterator[FleetView]:
-    """So many ps, which hold all slots between them; each may use this share of a processor's time."""
+def run_fleet(count: int, threads: int, share: float = 1.0) -> Iterator[FleetView]:
+    """Runs `count` ps that share all slots; each may use `share` of a processor's time."""
     names = [PsId(f"ps-{number}") for number in range(count)]
     os.environ |= ALLOCATOR  # as a job starts them
     pipes, addresses, pids = [], {}, []
     for name in names:
-        here, there = SPAWN.Pipe()
-        process = SPAWN.Process(target=_serve, args=(name, names, threads, there), daemon=True)
+        own_end, ps_end = SPAWN.Pipe()
+        process = SPAWN.Process(target=_serve, args=(name, names, threads, ps_end), daemon=True)
         process.start()
-        pipes.append(here)
+        pipes.append(own_end)
         pids.append(process.pid)
     for name, pipe in zip(names, pipes, strict=True):
         addresses[name] = pipe.recv()
-    is_over = threading.Event()
+    stopped = threading.Event()
     if share < 1.0:
         for pid in pids:
-            threading.Thread(target=_throttle, args=(pid, share, is_over), daemon=True).start()
+            threading.Thread(target=_throttle, args=(pid, share, stopped), daemon=True).start()
     yield FleetView(SlotMap.initial(names), addresses, {})
-    is_over.set()
+    stopped.set()
     for pipe in pipes:
         pipe.send(None)
 
 
-def _throttle(pid: int, share: float, is_over: threading.Event) -> None:
-    """What a limit of a container does: so much of each period, then a halt until the next."""
-    while not is_over.wait(share * PERIOD_S):
+def _throttle(pid: int, share: float, stopped: threading.Event) -> None:
+    """Acts as the CPU limit of a container: the process runs for its share of each period, and is then stopped."""
+    while not stopped.wait(share * PERIOD_S):
         os.kill(pid, signal.SIGSTOP)
-        is_over.wait((1 - share) * PERIOD_S)
+        stopped.wait((1 - share) * PERIOD_S)
         os.kill(pid, signal.SIGCONT)
 
 
 def _serve(name: PsId, names: Sequence[PsId], threads: int, connection: Connection) -> None:
-    holdings = PsState(name, seed=1)
-    holdings.set_slot_map(SlotMap.initial(names))
-    server = PsServer(holdings, TOKEN, "127.0.0.1", threads=threads).start()
+    state = PsState(name, seed=1)
+    state.set_slot_map(SlotMap.initial(names))
+    server = PsServer(state, TOKEN, "127.0.0.1", threads=threads).start()
     connection.send(server.address)
     connection.recv()
     server.close()

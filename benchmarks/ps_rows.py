@@ -2,10 +2,10 @@
 
     python benchmarks/ps_rows.py [--quick] [--repeats N] [--json FILE]
 
-One ps process, one worker process, a table of a million rows of 16 columns. A cycle pulls the rows of U distinct
-ids and pushes a gradient for each; the next pull is on its way while a push is applied, as in training and as at the
-peer. Worker and ps share memory, as they do on one machine; "over the socket" they do not, as between two machines.
-The core alone does the same without a wire; the limit is a plain gather and scatter of rows of the same size.
+There are one ps process, one worker process, and a table of a million rows of 16 columns. A cycle pulls the rows of U
+distinct ids and pushes a gradient for each; the next pull is in flight while a push is applied, as in training and with
+the peer. Worker and ps share memory, as they do on one machine; "over the socket" they do not, as between two machines.
+The core alone does the same without a connection; the limit is a plain gather and scatter of rows of the same size.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ROWS, COLUMNS = 1_000_000, 16
 SIZES = (8_268, 23_616, 100_000)
 GOAL_PEER, GOAL_LIMIT = 5.0, 0.5
 SPEC = TableSpec(name="rows", columns=COLUMNS, optimizer=Optimizer(rule="adagrad", initial_accumulator=0.1))
-PS = PsId("ps-0")
+PS_ID = PsId("ps-0")
 TOKEN = "benchmark"
 PEER = Path(__file__).parent / "peers" / "tensorflow_rows.py"
 
@@ -60,43 +60,43 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args(arguments)
-    if ALLOCATOR.items() - os.environ.items():  # as a worker and a ps of a job are started
+    if ALLOCATOR.items() - os.environ.items():  # the environment with which a job starts workers and ps
         os.execve(sys.executable, [sys.executable, __file__, *arguments], {**os.environ, **ALLOCATOR})
     repeats, cycles = (1, 20) if options.quick else (options.repeats, 100)
 
-    measured: dict[tuple[str, int], list[float]] = {}
+    rates_by_run: dict[tuple[str, int], list[float]] = {}
     peer = None if options.no_peer else environment.tensorflow()
     for _ in range(repeats):
         for name, measure in RUNS.items():
             for size, rate in measure(cycles).items():
-                measured.setdefault((name, size), []).append(rate)
+                rates_by_run.setdefault((name, size), []).append(rate)
                 print(f"{name:6} U = {size:7,}: {rate:6.2f} M rows/s", file=sys.stderr, flush=True)
         if peer is not None:
-            for size, rate in tensorflow(peer, cycles).items():
-                measured.setdefault(("peer", size), []).append(rate)
+            for size, rate in measure_tensorflow(peer, cycles).items():
+                rates_by_run.setdefault(("peer", size), []).append(rate)
                 print(f"peer   U = {size:7,}: {rate:6.2f} M rows/s", file=sys.stderr, flush=True)
-    rows = _rows({key: statistics.median(values) for key, values in measured.items()})
+    rows = _rows({key: statistics.median(values) for key, values in rates_by_run.items()})
     table.show(f"Rows of one ps, pulled and pushed ({repeats} repetitions, medians)", rows, notes=[table.machine()])
     if options.json:
         table.write(options.json, rows)
     return 0
 
 
-def _rows(median: dict[tuple[str, int], float]) -> list[table.Row]:
+def _rows(medians: dict[tuple[str, int], float]) -> list[table.Row]:
     rows = []
     for size in SIZES:
-        ours, socket, core_alone, most = (median[name, size] for name in RUNS)
-        theirs = median.get(("peer", size))
-        goal = f"{ours / theirs:.1f} of it ≥ {GOAL_PEER:g}" if theirs else f"≥ {GOAL_PEER:g} of it"
-        met = ours >= GOAL_PEER * theirs if theirs else None
-        rows.append(table.Row(f"pull + push, U = {size:,}", "M rows/s", ours, theirs, "TensorFlow ps", goal, met))
-        goal = f"{socket / theirs:.1f} of it" if theirs else "–"
+        ours, socket, core_alone, limit = (medians[name, size] for name in RUNS)
+        peer = medians.get(("peer", size))
+        goal = f"{ours / peer:.1f} of it ≥ {GOAL_PEER:g}" if peer else f"≥ {GOAL_PEER:g} of it"
+        is_met = ours >= GOAL_PEER * peer if peer else None
+        rows.append(table.Row(f"pull + push, U = {size:,}", "M rows/s", ours, peer, "TensorFlow ps", goal, is_met))
+        goal = f"{socket / peer:.1f} of it" if peer else "–"
         name = f"pull + push over the socket, U = {size:,}"
-        rows.append(table.Row(name, "M rows/s", socket, theirs, "TensorFlow ps", goal, None))
-        goal = f"{core_alone / most:.2f} of it ≥ {GOAL_LIMIT:g}"
-        met = core_alone >= GOAL_LIMIT * most
+        rows.append(table.Row(name, "M rows/s", socket, peer, "TensorFlow ps", goal, None))
+        goal = f"{core_alone / limit:.2f} of it ≥ {GOAL_LIMIT:g}"
+        is_met = core_alone >= GOAL_LIMIT * limit
         name = f"the core alone, U = {size:,}"
-        rows.append(table.Row(name, "M rows/s", core_alone, most, "plain gather and scatter", goal, met))
+        rows.append(table.Row(name, "M rows/s", core_alone, limit, "plain gather and scatter", goal, is_met))
     return rows
 
 
@@ -109,8 +109,8 @@ def gradients(size: int) -> Floats:
     return np.random.default_rng(1).standard_normal((size, COLUMNS)).astype(np.float32)
 
 
-def timed(size: int, cycles: int, run: Callable[[int], None]) -> float:
-    """Million rows per second."""
+def measure_rate(size: int, cycles: int, run: Callable[[int], None]) -> float:
+    """Returns million rows per second."""
     run(4)
     started = time.perf_counter()
     run(cycles)
@@ -121,32 +121,32 @@ def timed(size: int, cycles: int, run: Callable[[int], None]) -> float:
 
 
 def serve(connection: Connection) -> None:
-    holdings = PsState(PS, seed=1)
-    holdings.set_slot_map(SlotMap.initial([PS]))
-    server = PsServer(holdings, TOKEN, "127.0.0.1", threads=2).start()
+    state = PsState(PS_ID, seed=1)
+    state.set_slot_map(SlotMap.initial([PS_ID]))
+    server = PsServer(state, TOKEN, "127.0.0.1", threads=2).start()
     connection.send(server.address)
     connection.recv()
 
 
-def wire(cycles: int, *, shares: bool = True) -> dict[int, float]:
-    here, there = multiprocessing.get_context("spawn").Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=serve, args=(there,), daemon=True)
+def measure_ps(cycles: int, *, shares: bool = True) -> dict[int, float]:
+    own_end, ps_end = multiprocessing.get_context("spawn").Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=serve, args=(ps_end,), daemon=True)
     process.start()
     client = PsClient(
-        FleetView(SlotMap.initial([PS]), {PS: here.recv()}, {}), TOKEN, timeout_s=30.0, shares=shares
+        FleetView(SlotMap.initial([PS_ID]), {PS_ID: own_end.recv()}, {}), TOKEN, timeout_s=30.0, shares=shares
     ).open()
     client.declare([SPEC])
     for start in range(0, ROWS, 100_000):
         plan = {"rows": client.plan(np.arange(start, start + 100_000) * 7)}
         client.finish_pull(plan, client.begin_pull(plan))
-    found, numbers = {}, count(1)
+    rates, numbers = {}, count(1)
     for size in SIZES:
         plans = [{"rows": client.plan(ids)} for ids in batches(size)]
-        found[size] = timed(size, cycles, partial(_train, client, plans, {"rows": gradients(size)}, numbers))
+        rates[size] = measure_rate(size, cycles, partial(_train, client, plans, {"rows": gradients(size)}, numbers))
     client.close()
-    here.send(None)
+    own_end.send(None)
     process.join()
-    return found
+    return rates
 
 
 def _train(
@@ -158,74 +158,74 @@ def _train(
 ) -> None:
     pulling, pushing = client.begin_pull(plans[0]), list[PendingReplies]()
     for step in range(cycles):
-        plan, following = plans[step % len(plans)], client.begin_pull(plans[(step + 1) % len(plans)])
+        plan, next_pull = plans[step % len(plans)], client.begin_pull(plans[(step + 1) % len(plans)])
         client.finish_pull(plan, pulling)
         number = next(numbers)
         pushing.append(client.begin_push(plan, sums, sender=1, number=number, rate=0.01, step=step + 1))
-        pulling = following
+        pulling = next_pull
         if len(pushing) > 2:
             client.finish_push(pushing.pop(0))
-    for one in pushing:
-        client.finish_push(one)
+    for replies in pushing:
+        client.finish_push(replies)
     client.finish_pull(plans[cycles % len(plans)], pulling)
 
 
-def core(cycles: int) -> dict[int, float]:
-    made = create_table(SPEC, seed=1)
-    made.pull(np.arange(ROWS) * 7, np.empty((ROWS, COLUMNS), np.float32))
+def measure_table(cycles: int) -> dict[int, float]:
+    table = create_table(SPEC, seed=1)
+    table.pull(np.arange(ROWS) * 7, np.empty((ROWS, COLUMNS), np.float32))
     owner = np.zeros(_native.SLOTS, np.uint16)
-    found = {}
+    rates = {}
     for size in SIZES:
         planned = [_native.plan(ids, owner, 1)[0] for ids in batches(size)]  # as a worker sends them
         rows = np.empty((size, COLUMNS), np.float32)
-        found[size] = timed(size, cycles, partial(_update, made, planned, gradients(size), rows))
-    return found
+        rates[size] = measure_rate(size, cycles, partial(_update, table, planned, gradients(size), rows))
+    return rates
 
 
-def _update(made: _native.Table, planned: Sequence[Ids], sums: Floats, rows: Floats, count: int) -> None:
+def _update(table: _native.Table, planned: Sequence[Ids], gradients: Floats, rows: Floats, count: int) -> None:
     for step in range(count):
         ids = planned[step % len(planned)]
-        made.pull(ids, rows)
-        made.push(ids, sums, 0.01, step + 1)
+        table.pull(ids, rows)
+        table.push(ids, gradients, 0.01, step + 1)
 
 
-def limit(cycles: int) -> dict[int, float]:
-    """What nobody can beat with one thread: read the values, then read and write values and state, in any order."""
+def measure_limit(cycles: int) -> dict[int, float]:
+    """Measures the limit of one thread: a plain gather of values, then a gather and scatter of values and state."""
     torch.set_num_threads(1)
     memory = torch.zeros(ROWS, 2 * COLUMNS)
-    found = {}
+    rates = {}
     for size in SIZES:
-        places = [torch.from_numpy(ids // 7) for ids in batches(size)]
-        found[size] = timed(size, cycles, partial(_copy, memory, places))
-    return found
+        batch_indices = [torch.from_numpy(ids // 7) for ids in batches(size)]
+        rates[size] = measure_rate(size, cycles, partial(_copy, memory, batch_indices))
+    return rates
 
 
-def _copy(memory: torch.Tensor, places: Sequence[torch.Tensor], count: int) -> None:
+def _copy(memory: torch.Tensor, batch_indices: Sequence[torch.Tensor], count: int) -> None:
     values = memory[:, :COLUMNS]
-    out, both = torch.empty(len(places[0]), COLUMNS), torch.empty(len(places[0]), 2 * COLUMNS)
+    values_out, rows_out = torch.empty(len(batch_indices[0]), COLUMNS), torch.empty(len(batch_indices[0]), 2 * COLUMNS)
     for step in range(count):
-        place = places[step % len(places)]
-        torch.index_select(values, 0, place, out=out)
-        torch.index_select(memory, 0, place, out=both)
-        memory.index_copy_(0, place, both)
+        indices = batch_indices[step % len(batch_indices)]
+        torch.index_select(values, 0, indices, out=values_out)
+        torch.index_select(memory, 0, indices, out=rows_out)
+        memory.index_copy_(0, indices, rows_out)
 
 
 RUNS: dict[str, Callable[[int], dict[int, float]]] = {
-    "ours": wire,
-    "socket": partial(wire, shares=False),
-    "core": core,
-    "limit": limit,
+    "ours": measure_ps,
+    "socket": partial(measure_ps, shares=False),
+    "core": measure_table,
+    "limit": measure_limit,
 }
 
 
 # ---- the peer
 
 
-def tensorflow(programs: Path, cycles: int) -> dict[int, float]:
+def measure_tensorflow(programs: Path, cycles: int) -> dict[int, float]:
     argv = [str(programs / "python"), "-W", "ignore", str(PEER), str(ROWS), str(COLUMNS), str(cycles), *map(str, SIZES)]
     environ = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(argv, env=environ, stdout=subprocess.PIPE, text=True, check=True)
-    rates = [line.split() for line in done.stdout.splitlines() if line.startswith("RATE")]
+    finished = subprocess.run(argv, env=environ, stdout=subprocess.PIPE, text=True, check=True)
+    rates = [line.split() for line in finished.stdout.splitlines() if line.startswith("RATE")]
     return {int(size): float(rate) for _, size, rate in rates}
 
 

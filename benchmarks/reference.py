@@ -15,7 +15,7 @@ def train(batch: int = BATCH, ranks: int = RANKS, epochs: int = EPOCHS, seed: in
     """Cuts every batch into `ranks` slices and sums their gradients in pairs, then in pairs of pairs, and so on."""
     torch.set_num_threads(1)
     torch.manual_seed(zlib.crc32(f"{seed}".encode()))
-    data, model = blocks.MadeUp(), blocks.forward()
+    data, model = blocks.SyntheticImages(), blocks.forward()
     optimizer = blocks.optimizer(model.parameters())
     batch_starts = [start for _ in range(epochs) for start in range(0, len(data), batch)]
     for step, start in enumerate(batch_starts):

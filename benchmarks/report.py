@@ -1,9 +1,9 @@
-"""Put the rows of benchmarks into the documents: what stands there is what a command printed.
+"""Puts the rows of benchmarks into documents, so that a command has printed every table in them.
 
     python benchmarks/report.py rescale=rescale.json overhead=overhead.json --into benchmarks/README.md
 
-Each NAME=FILE replaces what lies between `<!-- NAME -->` and `<!-- /NAME -->` by the table of FILE (`--json` of the
-benchmark). A document without these marks stays as it is. NAME=FILE#WORDS takes only rows whose measure matches.
+Each NAME=FILE replaces the text between `<!-- NAME -->` and `<!-- /NAME -->` by the table of FILE (`--json` of the
+benchmark). A document without these marks stays as it is. NAME=FILE#PATTERN takes only the rows whose measure matches.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import Any
 COLUMNS = ("measure", "unit", "ours", "peer", "peer_name", "goal", "met")
 
 
-def markdown(rows: Sequence[dict[str, Any]]) -> str:
-    """The rows as a Markdown table."""
+def to_markdown(rows: Sequence[dict[str, Any]]) -> str:
+    """Returns the rows as a Markdown table."""
     lines = ["| " + " | ".join(column.replace("_", "'s ") for column in COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
     lines += ["| " + " | ".join(_text(row[column]) for column in COLUMNS) + " |" for row in rows]
     return "\n".join(lines)
 
 
-def replaced(document: str, name: str, table: str) -> str:
+def replace_table(document: str, name: str, table: str) -> str:
     marks = re.compile(rf"(<!-- {re.escape(name)} -->\n).*?(<!-- /{re.escape(name)} -->)", re.DOTALL)
-    return marks.sub(lambda found: f"{found[1]}\n{table}\n\n{found[2]}", document)
+    return marks.sub(lambda match: f"{match[1]}\n{table}\n\n{match[2]}", document)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -39,9 +39,9 @@ def main(arguments: Sequence[str]) -> int:
     for document in options.into:
         text = document.read_text()
         for name, _, file in (table.partition("=") for table in options.tables):
-            path, _, words = file.partition("#")
-            rows = [row for row in json.loads(Path(path).read_text()) if re.search(words, row["measure"])]
-            text = replaced(text, name, markdown(rows))
+            path, _, pattern = file.partition("#")
+            rows = [row for row in json.loads(Path(path).read_text()) if re.search(pattern, row["measure"])]
+            text = replace_table(text, name, to_markdown(rows))
         document.write_text(text)
     return 0
 

@@ -2,8 +2,8 @@
 
     python benchmarks/reproducible.py [--quick] [--json FILE]
 
-Fixed 1, 2, 3, 4 workers; an elastic run with joins, leaves and two SIGKILLs; a run stopped and resumed with another
-number of workers; and a plain loop without ElasticDL (reference.py).
+The runs are: a fixed number of 1, 2, 3 and 4 workers; an elastic run with joins, leaves and two SIGKILLs; a run that is
+stopped and resumed with another number of workers; and a plain loop without ElasticDL (reference.py).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ POLL_S = 0.1
 
 
 class Runs:
-    """Jobs of one benchmark."""
+    """The jobs of one benchmark."""
 
     def __init__(self, directory: Path, epochs: int, **options: Any) -> None:
         self._directory = directory
@@ -50,15 +50,15 @@ class Runs:
 
     def digest(self, job: Job) -> str:
         job.wait().raise_for_failure()
-        return digest(load_file(self._directory / f"{job.name}-model" / "model.safetensors"))
+        return weights_digest(load_file(self._directory / f"{job.name}-model" / "model.safetensors"))
 
     # ---- the histories
 
-    def fixed(self, workers: int) -> str:
+    def run_fixed(self, workers: int) -> str:
         with self.start(f"fixed-{workers}", num_workers=workers) as job:
             return self.digest(job)
 
-    def elastic(self) -> str:
+    def run_elastic(self) -> str:
         with self.start("elastic", num_workers=2) as job:
             wait_for(job, step=5, member_count=2)
             job.scale(workers=4)  # two join
@@ -71,7 +71,7 @@ class Runs:
             send_signal(job, 0, signal.SIGKILL)
             return self.digest(job)
 
-    def resumed(self) -> str:
+    def run_resumed(self) -> str:
         with self.start("resumed", num_workers=3) as job:
             wait_for(job, step=20)
         with self.start("resumed", num_workers=2, resume=True) as job:
@@ -83,7 +83,7 @@ def members(status: JobStatus) -> list[WorkerStatus]:
 
 
 def wait_for(job: Job, *, step: int = 0, member_count: int = 0) -> None:
-    """Waits until the job has come so far. Raises if it ended before."""
+    """Waits until the job has reached a step and a number of members. Raises if it ends before."""
     while True:
         status = job.status
         if status.step >= step and len(members(status)) >= member_count:
@@ -99,12 +99,12 @@ def send_signal(job: Job, index: int, number: int) -> None:
     os.kill(pid, number)
 
 
-def digest(weights: dict[str, torch.Tensor]) -> str:
-    found = hashlib.sha256()
+def weights_digest(weights: dict[str, torch.Tensor]) -> str:
+    sha256 = hashlib.sha256()
     for name, tensor in sorted(weights.items()):
-        found.update(name.encode())
-        found.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()
+        sha256.update(name.encode())
+        sha256.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return sha256.hexdigest()
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -116,17 +116,17 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="reproducible-") as scratch:
         os.environ[HOME] = str(Path(scratch) / "home")
         runs = Runs(Path(scratch), epochs)
-        found: dict[str, str] = {}
+        digests: dict[str, str] = {}
         for workers in (1, 3) if options.quick else (1, 2, 3, 4):
-            found[f"fixed {workers} worker{'s' * (workers > 1)}"] = runs.fixed(workers)
-        found["elastic run with joins, leaves and two SIGKILLs"] = runs.elastic()
-        found["resume from a checkpoint with another number of workers"] = runs.resumed()
-    expected = digest(dict(reference.train(epochs=epochs).state_dict()))
+            digests[f"fixed {workers} worker{'s' * (workers > 1)}"] = runs.run_fixed(workers)
+        digests["elastic run with joins, leaves and two SIGKILLs"] = runs.run_elastic()
+        digests["resume from a checkpoint with another number of workers"] = runs.run_resumed()
+    expected = weights_digest(dict(reference.train(epochs=epochs).state_dict()))
     rows = [
         table.Row(
             name, "SHA-256", value[:16], expected[:16], "plain loop, no ElasticDL", "all one value", value == expected
         )
-        for name, value in found.items()
+        for name, value in digests.items()
     ]
     title = f"SHA-256 of the final weights ({epochs * -(-2000 // reference.BATCH)} steps, V = {reference.RANKS})"
     table.show(title, rows)

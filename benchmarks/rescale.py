@@ -1,9 +1,9 @@
-"""What a change of membership costs: the longest time in which no step is finished, ours beside the peers'.
+"""What a change of membership costs: the longest time in which no step is finished, beside that of peers.
 
     python benchmarks/rescale.py [--quick] [--repeats N] [--json FILE]
 
-Every repetition starts a job, waits until it runs steadily, injects one thing and watches the steps of all workers.
-Reported is the longest gap beyond one ordinary step. The systems take turns.
+Every repetition starts a job, waits until it runs steadily, injects one event and watches the steps of all workers. The
+table shows the longest gap beyond one ordinary step. The systems take turns.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from peers.job import Job, Setting, System
 from peers.torchft_job import Torchft
 from peers.torchrun_job import Torchrun
 
-STEADY_S = 3.0  # undisturbed before, and steps of all again for so long after
+STEADY_S = 3.0  # the job runs undisturbed for so long before, and all workers do steps for so long after
 STEADY_STEPS = 3  # per worker in each half of that time
-EFFECT_S = 6.0  # whatever is injected has had its effect by then, or steps have stopped
+EFFECT_S = 6.0  # by then the injected event has had its effect, or steps have stopped
 START_S = 180.0
 POLL_S = 0.1
 
@@ -40,7 +40,7 @@ POLL_S = 0.1
 class Scenario:
     name: str
     before: int  # workers
-    after: int  # at least so many train again in the end
+    after: int  # workers that train again in the end, at least
     goal_s: float
     inject: Callable[[Job], int | None]  # the pid of a worker whose steps no longer count, if any
     max_workers: int = 4
@@ -55,18 +55,18 @@ SCENARIOS = (
     Scenario("SIGKILL of a worker", 3, 2, 0.2, lambda job: job.kill()),
     Scenario("SIGKILL of a worker, 8 workers", 8, 7, 0.3, lambda job: job.kill(), max_workers=8),
     Scenario("silent loss", 3, 2, 1.5, lambda job: job.silence(), needs_network=True),
-    # Its goal is no gap at all: not more than when nothing happens.
+    # The goal is no gap: not more than when nothing happens.
     Scenario("SIGKILL of the master", 3, 3, 0.0, lambda job: job.kill_coordinator()),
 )
 
 
 class NotSteadyError(Exception):
-    """The job never got to where something could be injected."""
+    """The job did not become steady, so nothing could be injected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Seconds with no finished step beyond an ordinary one; infinite if no step came any more."""
+    """Seconds with no finished step beyond an ordinary one; infinite if no step followed."""
 
     gap_s: float
     step_s: float
@@ -83,35 +83,37 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--keep", type=Path, help="keep logs and step files of every repetition here")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that jobs end with us
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that jobs end with this process
     repeats = 1 if options.quick else options.repeats
-    systems = [_system(name, options.venv) for name in options.systems.split(",")]
-    scenarios = [one for one in SCENARIOS if not options.only or any(word in one.name for word in options.only)]
+    systems = [_create_system(name, options.venv) for name in options.systems.split(",")]
+    scenarios = [
+        scenario for scenario in SCENARIOS if not options.only or any(word in scenario.name for word in options.only)
+    ]
 
     notes = [table.machine()]
-    if (missing := netns.why_not()) is not None:
+    if (missing := netns.missing_requirement()) is not None:
         notes.append(f"silent loss skipped: {missing}")
         scenarios = [scenario for scenario in scenarios if not scenario.needs_network]
     costs: dict[tuple[str, str], list[Cost]] = {}
     for scenario in scenarios:
-        # What nothing shows is what others are judged by: its worst should not be a matter of luck.
+        # The goals of others depend on the control: repeat it more often, so that its worst is not a matter of luck.
         count = repeats * 3 if scenario is CONTROL else repeats
         for repeat in range(count):
             for system in systems:
-                known = costs.get((scenario.name, system.name), [])
+                earlier_costs = costs.get((scenario.name, system.name), [])
                 if scenario is CONTROL and system.name != "elasticdl":
                     continue  # only our own gaps are judged against it
-                if known and known[-1].gap_s == math.inf:
-                    continue  # it never goes on: waiting for that again would tell nothing new
-                said = f"{scenario.name:30} {repeat + 1}/{count} {system.name:15}"
+                if earlier_costs and earlier_costs[-1].gap_s == math.inf:
+                    continue  # it does not continue: another repetition would wait in vain
+                progress = f"{scenario.name:30} {repeat + 1}/{count} {system.name:15}"
                 try:
-                    cost = _repetition(system, scenario, options.limit, options.keep)
+                    cost = _run_repetition(system, scenario, options.limit, options.keep)
                 except NotSteadyError as exc:
-                    notes.append(f"{said}: left out, {exc}")
-                    _tell(notes[-1])
+                    notes.append(f"{progress}: left out, {exc}")
+                    _print_progress(notes[-1])
                     continue
                 costs.setdefault((scenario.name, system.name), []).append(cost)
-                _tell(f"{said} {_seconds(cost.gap_s)} (a step {cost.step_s:.3f} s)")
+                _print_progress(f"{progress} {_seconds(cost.gap_s)} (a step {cost.step_s:.3f} s)")
     notes.append(table.machine())
     title = f"Longest time with no finished step, beyond an ordinary one ({repeats} repetitions)"
     rows = _rows(scenarios, systems, costs, options.limit)
@@ -121,7 +123,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _system(name: str, venv: Path) -> System:
+def _create_system(name: str, venv: Path) -> System:
     match name:
         case "elasticdl":
             return ElasticDL()
@@ -134,7 +136,7 @@ def _system(name: str, venv: Path) -> System:
     raise SystemExit(f"--systems: expected elasticdl, torchrun, torchrun-tuned, torchft. Received: {name}")
 
 
-def _repetition(system: System, scenario: Scenario, limit_s: float, keep: Path | None) -> Cost:
+def _run_repetition(system: System, scenario: Scenario, limit_s: float, keep: Path | None) -> Cost:
     with ExitStack() as stack:
         directory = Path(tempfile.mkdtemp(prefix=f"{system.name}-{scenario.name.replace(' ', '-')}-", dir=keep))
         if keep is None:
@@ -148,32 +150,34 @@ def _repetition(system: System, scenario: Scenario, limit_s: float, keep: Path |
 
 
 def _measure(job: Job, scenario: Scenario, setting: Setting, limit_s: float) -> Cost:
-    if not _await_steady(setting, scenario.before, time.monotonic() + START_S):
+    if not _wait_until_steady(setting, scenario.before, time.monotonic() + START_S):
         raise NotSteadyError(f"the job did not run steadily within {START_S:g} s; --keep DIR keeps its logs")
     injected_at = time.monotonic()
-    step_s = steps.ordinary_step_s(steps.read(setting.steps), start=injected_at - STEADY_S, stop=injected_at)
-    silenced = scenario.inject(job)
+    step_s = steps.ordinary_step_s(steps.read_steps(setting.steps), start=injected_at - STEADY_S, stop=injected_at)
+    ignored_pid = scenario.inject(job)
     time.sleep(EFFECT_S)
-    goes_on = _await_steady(setting, scenario.after, injected_at + limit_s)
-    seen = steps.without(steps.read(setting.steps), [silenced] if silenced else [], injected_at)
-    gap_s = steps.longest_gap_s(seen, start=injected_at, stop=time.monotonic()) if goes_on else math.inf
+    continues = _wait_until_steady(setting, scenario.after, injected_at + limit_s)
+    step_times = steps.ignore_processes(
+        steps.read_steps(setting.steps), [ignored_pid] if ignored_pid else [], injected_at
+    )
+    gap_s = steps.longest_gap_s(step_times, start=injected_at, stop=time.monotonic()) if continues else math.inf
     return Cost(max(0.0, gap_s - step_s), step_s)
 
 
-def _await_steady(setting: Setting, workers: int, deadline: float) -> bool:
-    """Whether so many workers train steadily before the deadline."""
-    began = time.monotonic()
+def _wait_until_steady(setting: Setting, workers: int, deadline: float) -> bool:
+    """Returns whether `workers` workers train steadily before the deadline."""
+    started_at = time.monotonic()
     while (now := time.monotonic()) < deadline:
-        seen = steps.read(setting.steps)
-        if now - began > STEADY_S and len(_steady(seen, now)) >= workers:
+        step_times = steps.read_steps(setting.steps)
+        if now - started_at > STEADY_S and len(_steady_processes(step_times, now)) >= workers:
             return True
         time.sleep(POLL_S)
     return False
 
 
-def _steady(seen: steps.Steps, now: float) -> set[int]:
+def _steady_processes(step_times: steps.Steps, now: float) -> set[int]:
     halves = [(now - STEADY_S, now - STEADY_S / 2), (now - STEADY_S / 2, now)]
-    first, second = (steps.busy(seen, start=a, stop=b, at_least=STEADY_STEPS) for a, b in halves)
+    first, second = (steps.busy_processes(step_times, start=a, stop=b, at_least=STEADY_STEPS) for a, b in halves)
     return first & second
 
 
@@ -183,38 +187,38 @@ def _rows(
     rows = []
     peers = [system.name for system in systems if system.name != "elasticdl"]
     for scenario in scenarios:
-        for label, pick in (("median", statistics.median), ("worst", max)):
-            ours = _picked(costs.get((scenario.name, "elasticdl")), pick)
-            goal, met = _judge(scenario, ours, costs.get((CONTROL.name, "elasticdl")))
+        for statistic, summarize in (("median", statistics.median), ("worst", max)):
+            own_gap_s = _summarize(costs.get((scenario.name, "elasticdl")), summarize)
+            goal, is_met = _judge(scenario, own_gap_s, costs.get((CONTROL.name, "elasticdl")))
             for peer in [""] if scenario is CONTROL else peers or ["none"]:
-                theirs = _picked(costs.get((scenario.name, peer)), pick)
+                peer_gap_s = _summarize(costs.get((scenario.name, peer)), summarize)
                 rows.append(
                     table.Row(
-                        f"{scenario.name}, {label}",
+                        f"{scenario.name}, {statistic}",
                         "s",
-                        _cell(ours, limit_s),
-                        _cell(theirs, limit_s),
+                        _cell(own_gap_s, limit_s),
+                        _cell(peer_gap_s, limit_s),
                         peer,
                         goal,
-                        met,
+                        is_met,
                     )
                 )
     return rows
 
 
-def _judge(scenario: Scenario, ours: float | None, control: Sequence[Cost] | None) -> tuple[str, bool | None]:
+def _judge(scenario: Scenario, own_gap_s: float | None, control: Sequence[Cost] | None) -> tuple[str, bool | None]:
     if scenario is CONTROL:
         return "", None
     if scenario.goal_s > 0:
-        return f"≤ {scenario.goal_s:g}", None if ours is None else ours <= scenario.goal_s
-    if ours is None or not control:
+        return f"≤ {scenario.goal_s:g}", None if own_gap_s is None else own_gap_s <= scenario.goal_s
+    if own_gap_s is None or not control:
         return "0, as nothing", None
-    # A longest gap minus a median step is never quite 0: what counts as 0 is what nothing shows, or half a step.
-    return "0, as nothing", ours <= max(max(cost.gap_s, cost.step_s / 2) for cost in control)
+    # A longest gap minus a median step is never exactly 0: the gap of the control, or half a step, counts as 0.
+    return "0, as nothing", own_gap_s <= max(max(cost.gap_s, cost.step_s / 2) for cost in control)
 
 
-def _picked(costs: Sequence[Cost] | None, pick: Callable[[list[float]], float]) -> float | None:
-    return pick([cost.gap_s for cost in costs]) if costs else None
+def _summarize(costs: Sequence[Cost] | None, summarize: Callable[[list[float]], float]) -> float | None:
+    return summarize([cost.gap_s for cost in costs]) if costs else None
 
 
 def _cell(value: float | None, limit_s: float) -> float | str | None:
@@ -222,10 +226,10 @@ def _cell(value: float | None, limit_s: float) -> float | str | None:
 
 
 def _seconds(value: float) -> str:
-    return "no step any more" if value == math.inf else f"{value:.3f} s"
+    return "no further step" if value == math.inf else f"{value:.3f} s"
 
 
-def _tell(line: str) -> None:
+def _print_progress(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 

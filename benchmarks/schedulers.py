@@ -44,9 +44,9 @@ PUBLISHED = {  # mean JCT in seconds in the authors' simulator
     "tiresias": (2473.7, 5145.0, 3876.3, 3280.3),
 }
 WITHIN = {"pollux": 0.08, "optimus-oracle": 0.05, "tiresias": 0.05}
-PEERS = ChangeCost.uniform(30.0)
+PEER_COST = ChangeCost.uniform(30.0)
 # Medians of kube_times.py: apply to first step, preempted to next step, free capacity to the new worker's first step.
-OURS = ChangeCost(start_s=5.90, change_s=0.263, join_s=3.44)
+MEASURED_COST = ChangeCost(start_s=5.90, change_s=0.263, join_s=3.44)
 INTERVAL_S = 60.0  # for the peers
 Key = tuple[str, int, ChangeCost]
 
@@ -65,9 +65,9 @@ def simulate_workloads(
     data: Path, workloads: Sequence[int], processes: int
 ) -> tuple[dict[Key, SimulationOutcome], dict[Key, float]]:
     """Returns the outcomes and the processor seconds of each."""
-    keys: list[Key] = [(name, number, PEERS) for name in (*PUBLISHED, "goodput") for number in workloads]
-    keys += [("goodput", number, OURS) for number in workloads]
-    keys += [(name, workloads[0], PEERS) for name in POLICY_REGISTRY if name not in (*PUBLISHED, "goodput")]
+    keys: list[Key] = [(name, number, PEER_COST) for name in (*PUBLISHED, "goodput") for number in workloads]
+    keys += [("goodput", number, MEASURED_COST) for number in workloads]
+    keys += [(name, workloads[0], PEER_COST) for name in POLICY_REGISTRY if name not in (*PUBLISHED, "goodput")]
     keys.sort(key=lambda key: key[0] != "pollux")  # the slowest first
     tasks = [(key, str(data / "pollux-osdi21" / "workloads" / f"workload-{key[1]}.csv")) for key in keys]
     outcomes: dict[Key, SimulationOutcome] = {}
@@ -96,7 +96,7 @@ def format_outcome(outcome: SimulationOutcome) -> str:
 def rows_of_published(outcomes: dict[Key, SimulationOutcome], workloads: Sequence[int]) -> Iterator[Row]:
     for name, published in PUBLISHED.items():
         for number in workloads:
-            own_jct_s, peer_jct_s = outcomes[name, number, PEERS].metrics.mean_jct_s, published[number - 1]
+            own_jct_s, peer_jct_s = outcomes[name, number, PEER_COST].metrics.mean_jct_s, published[number - 1]
             is_met = abs(own_jct_s / peer_jct_s - 1.0) <= WITHIN[name]
             goal = f"within {WITHIN[name]:.0%} of published"
             yield Row(
@@ -112,9 +112,12 @@ def rows_of_comparison(outcomes: dict[Key, SimulationOutcome], workloads: Sequen
     def judge(is_met: bool) -> bool | None:
         return is_met if has_all_workloads else None
 
-    peer_metrics = [outcomes["pollux", number, PEERS].metrics for number in workloads]
+    peer_metrics = [outcomes["pollux", number, PEER_COST].metrics for number in workloads]
     published = sum(PUBLISHED["pollux"][number - 1] for number in workloads)
-    for cost, cost_name, limit in ((PEERS, "same 30 s cost", 0.9), (OURS, "measured sub-second cost", 0.8)):
+    for cost, cost_name, limit in (
+        (PEER_COST, "same 30 s cost", 0.9),
+        (MEASURED_COST, "measured sub-second cost", 0.8),
+    ):
         own_metrics = [outcomes["goodput", number, cost].metrics for number in workloads]
         mean = sum(metrics.mean_jct_s for metrics in own_metrics)
         for name, total in (
@@ -139,8 +142,8 @@ def rows_of_comparison(outcomes: dict[Key, SimulationOutcome], workloads: Sequen
                 statistics.mean(float(getattr(metrics, metric)) for metrics in group)
                 for group in (own_metrics, peer_metrics)
             )
-            words_of = {"p99_jct_s": "p99 JCT", "makespan_s": "makespan"}[metric]
-            measure = f"{words_of}, {cost_name}, mean of workloads"
+            metric_name = {"p99_jct_s": "p99 JCT", "makespan_s": "makespan"}[metric]
+            measure = f"{metric_name}, {cost_name}, mean of workloads"
             yield Row(measure, "s", own, peer, "Pollux, this run", f"no worse{scope}", judge(own <= peer))
         own, peer = (max(metrics.worst_fairness for metrics in group) for group in (own_metrics, peer_metrics))
         yield Row(f"worst finish-time fairness, {cost_name}", "ratio", own, peer, "Pollux, this run", "≤ 2", own <= 2.0)
@@ -176,14 +179,10 @@ def simulate_philly(data: Path, limit: int) -> tuple[int, float, float]:
     """Returns the jobs that ended, the seconds, and the peak memory of this process in MB."""
     nodes = tuple(NodeInfo(f"node-{number:03}", 8) for number in range(300))
     source = open_trace(str(data / "pollux-osdi21" / "traces" / "philly.csv"), limit=limit)
-    config = SimulationConfig(nodes, PEERS, records_spans=False)
+    config = SimulationConfig(nodes, PEER_COST, records_spans=False)
     outcome = simulate("elastic-first-come", source, config, lambda _: None, lambda: False)
     # Not ru_maxrss, which includes the memory of the parent process before exec.
-    (peak_memory,) = [
-        format_outcome
-        for format_outcome in Path("/proc/self/status").read_text().splitlines()
-        if format_outcome.startswith("VmHWM")
-    ]
+    (peak_memory,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
     return outcome.metrics.jobs, outcome.timing.wall_s, int(peak_memory.split()[1]) / 1e3
 
 
@@ -219,9 +218,9 @@ def main(arguments: Sequence[str]) -> int:
     rows += rows_of_times(seconds_by_key, options.quick)
     rows += rows_of_philly(options.data, options.quick)
     first = workloads[0]
-    base = outcomes["pollux", first, PEERS].metrics.mean_jct_s
-    for name in sorted(POLICY_REGISTRY, key=lambda name: outcomes[name, first, PEERS].metrics.mean_jct_s):
-        mean = outcomes[name, first, PEERS].metrics.mean_jct_s
+    base = outcomes["pollux", first, PEER_COST].metrics.mean_jct_s
+    for name in sorted(POLICY_REGISTRY, key=lambda name: outcomes[name, first, PEER_COST].metrics.mean_jct_s):
+        mean = outcomes[name, first, PEER_COST].metrics.mean_jct_s
         rows.append(Row(f"side by side, workload {first}: mean JCT of {name}", "s", mean, base, "Pollux, this run"))
     show("Schedulers on Pollux's workloads, 64 GPUs", rows, notes=[machine()])
     if options.json:

@@ -2,8 +2,8 @@
 
     python benchmarks/slow_dataset.py [--quick] [--json FILE]
 
-Both train the same small model in this process, from the same DataLoader. The time is that of a whole epoch, the start
-of loader processes included. The two take turns; the ratio is the median of the ratios of neighbours.
+Both train the same small model in this process, from the same DataLoader. The time is that of a complete epoch,
+including the start of loader processes. The two take turns; the ratio is the median of the ratios of neighbours.
 """
 
 from __future__ import annotations
@@ -63,52 +63,62 @@ def build() -> tuple[nn.Module, torch.optim.Optimizer]:
 
 
 def plain_items_per_s(loader: DataLoader[Pair], records: int) -> float:
-    """Items a second of torch's own loop."""
+    """Returns the items per second of torch's own loop."""
     model, optimizer = build()
-    began = time.perf_counter()
+    started_at = time.perf_counter()
     for features, labels in loader:
         optimizer.zero_grad()
         nn.functional.mse_loss(model(features).squeeze(1), labels).backward()
         optimizer.step()
-    return records / (time.perf_counter() - began)
+    return records / (time.perf_counter() - started_at)
 
 
 def joined_items_per_s(loader: DataLoader[Pair], records: int, logical_ranks: int) -> float:
-    """Items a second of the same loop by `join`."""
+    """Returns the items per second of the same loop with `join`."""
     model, optimizer = build()
-    began, streamed = time.perf_counter(), isinstance(loader.dataset, IterableDataset)
+    started_at, is_stream = time.perf_counter(), isinstance(loader.dataset, IterableDataset)
     job = elastic.join(
-        model, optimizer, loader, logical_ranks=logical_ranks, records_per_epoch=records if streamed else None
+        model, optimizer, loader, logical_ranks=logical_ranks, records_per_epoch=records if is_stream else None
     )
     for step in job:
         for features, labels in step:
             step.backward(nn.functional.mse_loss(model(features).squeeze(1), labels))
-    return records / (time.perf_counter() - began)
+    return records / (time.perf_counter() - started_at)
 
 
-def compare(name: str, make: Callable[[], DataLoader[Pair]], records: int, logical_ranks: int, turns: int) -> Row:
+def compare(
+    name: str, create_loader: Callable[[], DataLoader[Pair]], records: int, logical_ranks: int, turns: int
+) -> Row:
     ours, peers = [], []
     for _ in range(turns):
-        peers.append(plain_items_per_s(make(), records))
-        ours.append(joined_items_per_s(make(), records, logical_ranks))
+        peers.append(plain_items_per_s(create_loader(), records))
+        ours.append(joined_items_per_s(create_loader(), records, logical_ranks))
     ratio = statistics.median(our / peer for our, peer in zip(ours, peers, strict=True))
     goal = f"{ratio:.3f} of it ≥ {GOAL}"
     return Row(name, "items/s", statistics.median(ours), statistics.median(peers), "DataLoader", goal, ratio >= GOAL)
 
 
 def measure(records: int, turns: int) -> list[Row]:
-    """The rows of this benchmark, for those who measure more beside it."""
+    """Returns the rows of this benchmark, also for your_code.py."""
 
-    def loader(dataset: Dataset[Pair], num_workers: int) -> Callable[[], DataLoader[Pair]]:
+    def loader_factory(dataset: Dataset[Pair], num_workers: int) -> Callable[[], DataLoader[Pair]]:
         return lambda: DataLoader(dataset, batch_size=BATCH, num_workers=num_workers)
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "This DataLoader will create 4 worker processes")  # on a small machine
         return [
-            compare("4 ms an item, 4 loader processes", loader(SlowItems(records), 4), records, 1, turns),
-            compare("the same, 4 logical ranks", loader(SlowItems(records), 4), records, 4, turns),
-            compare("4 ms an item, no loader process", loader(SlowItems(records // 4), 0), records // 4, 1, turns),
-            compare("a stream, 4 loader processes, 4 logical ranks", loader(SlowStream(records), 4), records, 4, turns),
+            compare("4 ms an item, 4 loader processes", loader_factory(SlowItems(records), 4), records, 1, turns),
+            compare("the same, 4 logical ranks", loader_factory(SlowItems(records), 4), records, 4, turns),
+            compare(
+                "4 ms an item, no loader process", loader_factory(SlowItems(records // 4), 0), records // 4, 1, turns
+            ),
+            compare(
+                "a stream, 4 loader processes, 4 logical ranks",
+                loader_factory(SlowStream(records), 4),
+                records,
+                4,
+                turns,
+            ),
         ]
 
 

@@ -58,7 +58,7 @@ class StartTimes:
 
 
 class Bench:
-    """Where jobs and data of one run lie."""
+    """The directory of one run, with its jobs and data."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -71,16 +71,16 @@ class Bench:
         }
 
     def time_first_step(self, command: list[str]) -> float:
-        """Seconds from the start of the command to the end of the first step. The command runs to its end."""
+        """Runs the command to its end. Returns the seconds from its start to the end of its first step."""
         stamp = self._root / "stamp"
         stamp.unlink(missing_ok=True)
         started_at = time.time()
-        done = subprocess.run(
+        finished = subprocess.run(
             command, env=self._environ | {STAMP_FILE: str(stamp)}, capture_output=True, text=True, timeout=TIMEOUT_S,
             check=False,
         )  # fmt: skip
-        if not stamp.exists():  # what comes after the first step is not measured: gloo may abort at its end
-            raise RuntimeError(f"{command} failed:\n{done.stdout}{done.stderr}")
+        if not stamp.exists():  # a failure after the first step does not matter: gloo may abort at the end
+            raise RuntimeError(f"{command} failed:\n{finished.stdout}{finished.stderr}")
         return float(stamp.read_text()) - started_at
 
     def train_command(self, workers: int) -> list[str]:
@@ -105,7 +105,7 @@ class Bench:
         ]  # fmt: skip
 
     def start_job(self, start_method: str) -> JobDirectory:
-        """A job whose workers sleep most of the time, so that those that start have the processor."""
+        """Starts a job whose workers sleep most of the time, so that the processor is free for those that start."""
         name = self._next_name()
         command = [
             sys.executable, "-m", "elasticdl.cli", "train", "--detach", "--model_def=paced.paced.forward",
@@ -134,7 +134,7 @@ def read_events(directory: JobDirectory) -> list[dict[str, Any]]:
 
 
 def join_seconds(directory: JobDirectory) -> dict[str, float]:
-    """Seconds from launched to joined of each worker that has joined."""
+    """Returns the seconds from launched to joined of each worker that has joined."""
     launched: dict[str, float] = {}
     joined: dict[str, float] = {}
     for event in read_events(directory):
@@ -145,16 +145,16 @@ def join_seconds(directory: JobDirectory) -> dict[str, float]:
     return joined
 
 
-def wait(what: str, is_so: Callable[[], bool]) -> None:
+def wait_until(description: str, is_done: Callable[[], bool]) -> None:
     deadline = time.monotonic() + TIMEOUT_S
-    while not is_so():
+    while not is_done():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {TIMEOUT_S:g} s for {what}")
+            raise TimeoutError(f"waited {TIMEOUT_S:g} s for {description}")
         time.sleep(POLL_S)
 
 
 def proportional_bytes(pid: int) -> int:
-    """Memory of a process; a page that n processes share counts as its n-th part."""
+    """Returns the memory of a process; of a page that n processes share, each counts an n-th."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
 
@@ -167,39 +167,39 @@ class JoinResult:
 
 
 def measure_joins(bench: Bench, start_method: str, repeats: int) -> JoinResult:
-    """Add workers to a running job, then kill one after another."""
+    """Adds workers to a running job, then kills them one after another."""
     directory = bench.start_job(start_method)
     try:
-        wait("the first workers", lambda: len(join_seconds(directory)) == FIRST_WORKERS)
-        first = set(join_seconds(directory))
+        wait_until("the first workers", lambda: len(join_seconds(directory)) == FIRST_WORKERS)
+        first_workers = set(join_seconds(directory))
         bench.scale(directory.root.name, ALL_WORKERS)
-        wait("more workers", lambda: len(join_seconds(directory)) == ALL_WORKERS)
-        added = set(join_seconds(directory)) - first
+        wait_until("more workers", lambda: len(join_seconds(directory)) == ALL_WORKERS)
+        added = set(join_seconds(directory)) - first_workers
         time.sleep(1.0)
-        alive = processes.find_replicas(directory)
-        memory = sum(proportional_bytes(running.pid) for running in alive)
-        living = processes.find_processes(directory)
-        launcher = next(process.pid for process in living if process.replica == processes.LAUNCHER)
+        replicas = processes.find_replicas(directory)
+        memory_bytes = sum(proportional_bytes(replica.pid) for replica in replicas)
+        job_processes = processes.find_processes(directory)
+        launcher = next(process.pid for process in job_processes if process.replica == processes.LAUNCHER)
         children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
         servers = [pid for pid in children if "fork_server" in Path(f"/proc/{pid}/cmdline").read_text()]
-        memory += sum(proportional_bytes(int(pid)) for pid in servers)
+        memory_bytes += sum(proportional_bytes(int(pid)) for pid in servers)
         for killed in range(1, repeats + 1):
             victim = processes.find_replicas(directory)[0]
             os.kill(victim.pid, signal.SIGKILL)
-            wait("a replacement", lambda count=ALL_WORKERS + killed: len(join_seconds(directory)) == count)  # type: ignore[misc]
+            wait_until("a replacement", lambda count=ALL_WORKERS + killed: len(join_seconds(directory)) == count)  # type: ignore[misc]
             time.sleep(1.0)
         seconds = join_seconds(directory)
         return JoinResult(
             StartTimes([seconds[worker] for worker in added]),
-            StartTimes([value for worker, value in seconds.items() if worker not in first | added]),
-            memory,
+            StartTimes([value for worker, value in seconds.items() if worker not in first_workers | added]),
+            memory_bytes,
         )
     finally:
         processes.kill_processes(directory)
 
 
 def measure_first_steps(bench: Bench, workers: int, repeats: int) -> tuple[StartTimes, StartTimes, StartTimes]:
-    """`elasticdl train`, `elasticdl run` and `torchrun`, in turn. The first of each is a warm-up."""
+    """Times `elasticdl train`, `elasticdl run` and `torchrun` in turn. The first of each is a warm-up."""
     times = (StartTimes(), StartTimes(), StartTimes())
     for repeat in range(repeats + 1):
         commands = (bench.train_command(workers), bench.run_command(workers), bench.torchrun_command(workers))
@@ -223,16 +223,16 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--quick", action="store_true", help="one repeat of each: to see that it runs")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--json", type=Path, help="also write the table to this file")
-    arguments = parser.parse_args(argv)
-    repeats = 1 if arguments.quick else arguments.repeats
+    options = parser.parse_args(argv)
+    repeats = 1 if options.quick else options.repeats
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="start-") as root:
         bench = Bench(Path(root))
         for workers in (1, 2):
-            train, script, peer = measure_first_steps(bench, workers, repeats)
+            train, run, peer = measure_first_steps(bench, workers, repeats)
             count = f"{workers} worker{'s' if workers > 1 else ''}"
             rows += rows_of(f"command to first step, {count}", train, peer, "torchrun", FIRST_STEP_GOAL_S)
-            rows += rows_of(f"`elasticdl run` to first step, {count}", script, peer, "torchrun", FIRST_STEP_GOAL_S)
+            rows += rows_of(f"`elasticdl run` to first step, {count}", run, peer, "torchrun", FIRST_STEP_GOAL_S)
         forked, spawned = (measure_joins(bench, method, repeats) for method in ("fork", "spawn"))
         rows += rows_of("launched to joined, added worker", forked.added, spawned.added, "spawn", JOIN_GOAL_S)
         rows += rows_of("launched to joined, replaced worker", forked.replaced, spawned.replaced, "spawn", JOIN_GOAL_S)
@@ -240,8 +240,8 @@ def main(argv: list[str]) -> None:
         rows.append(Row(memory, "MB", forked.memory_bytes / 1e6, spawned.memory_bytes / 1e6, "spawn"))
     notes = [f"{repeats} repeats; {table.machine()}. Memory with fork includes the process that forks."]
     table.show("Start", rows, notes=notes)
-    if arguments.json:
-        table.write(arguments.json, rows)
+    if options.json:
+        table.write(options.json, rows)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from rich.table import Table
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """`goal` is empty where none was set; `met` is None then. A peer that never went on has no number: None."""
+    """One measure. `goal` is empty and `met` None if no goal is set; `peer` is None if the peer has no result."""
 
     measure: str
     unit: str
@@ -35,7 +35,7 @@ def show(title: str, rows: Sequence[Row], *, notes: Sequence[str] = ()) -> None:
     for row in rows:
         met = {True: "[green]yes[/]", False: "[red]no[/]", None: ""}[row.met]
         table.add_row(row.measure, row.unit, _text(row.ours), _text(row.peer), row.peer_name, row.goal, met)
-    # As wide as the table needs when nobody watches: a log must not wrap its numbers.
+    # Without a terminal the table is as wide as it needs: a log must not wrap its numbers.
     console = Console() if os.isatty(1) else Console(width=200)
     console.print(table)
     for note in notes:
@@ -43,12 +43,12 @@ def show(title: str, rows: Sequence[Row], *, notes: Sequence[str] = ()) -> None:
 
 
 def write(path: Path, rows: Sequence[Row]) -> None:
-    """The rows as a JSON list of {measure, unit, ours, peer, peer_name, goal, met}."""
+    """Writes the rows as a JSON list of {measure, unit, ours, peer, peer_name, goal, met}."""
     path.write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
 
 
 def machine() -> str:
-    """What else the machine does: a table made on a busy one says so."""
+    """Describes the load of the machine, so that a table from a busy one says so."""
     return f"{time.strftime('%H:%M:%S')} {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} in the last minute"
 
 

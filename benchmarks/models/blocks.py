@@ -1,4 +1,4 @@
-"""A model with all that makes reproducibility hard: convolutions, BatchNorm, dropout, and records that are made up."""
+"""A model with everything that makes reproducibility hard: convolutions, BatchNorm and dropout, on synthetic images."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 RECORDS = 2000
 
 
-class MadeUp(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
+class SyntheticImages(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
     def __init__(self, records: int = RECORDS) -> None:
         generator = torch.Generator().manual_seed(11)
         self.features = torch.randn(records, 1, 12, 12, generator=generator)
@@ -51,5 +51,5 @@ def dataset_fn(dataset: Any, mode: Any, metadata: Any) -> Any:
     return dataset
 
 
-def custom_data_reader(data_path: str) -> MadeUp:
-    return MadeUp()
+def custom_data_reader(data_path: str) -> SyntheticImages:
+    return SyntheticImages()

@@ -1,7 +1,7 @@
-"""The benchmarks' model: an MLP on records that are made up, small (1.3 M weights) or large (25 M).
+"""The benchmarks' model: an MLP on synthetic records, small (1.3 M weights) or large (25 M).
 
-It is a model file for `elasticdl train`, and the peers' scripts import it too, so that all train the same thing.
-Every finished step is written to a file of the process in $BENCH_STEPS_DIR.
+It is a model file for `elasticdl train`, and the peers' scripts import it too, so that all train the same model.
+Each process writes its finished steps to a file in $BENCH_STEPS_DIR.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from torch import Tensor, nn
 FEATURES = 512
 CLASSES = 10
 RECORDS = 1 << 20  # an epoch longer than any benchmark
-KEPT = 4096  # distinct records; the rest repeats them
+DISTINCT_RECORDS = 4096  # the others repeat them
 WIDTHS = {"small": (896, 896), "large": (3400, 3400, 3400)}
 
 Record = tuple[Tensor, Tensor]
 
 
-class MadeUp(torch.utils.data.Dataset[Record]):
-    """Records in memory: reading them is not what is measured."""
+class SyntheticRecords(torch.utils.data.Dataset[Record]):
+    """Records in memory, because reading them is not measured."""
 
     def __init__(self, records: int = RECORDS) -> None:
         generator = torch.Generator().manual_seed(7)
-        self._features = torch.randn(KEPT, FEATURES, generator=generator)
-        self._labels = torch.randint(CLASSES, (KEPT,), generator=generator)
+        self._features = torch.randn(DISTINCT_RECORDS, FEATURES, generator=generator)
+        self._labels = torch.randint(CLASSES, (DISTINCT_RECORDS,), generator=generator)
         self._records = records
 
     def __len__(self) -> int:
         return self._records
 
     def __getitem__(self, index: int) -> Record:
-        return self._features[index % KEPT], self._labels[index % KEPT]
+        return self._features[index % DISTINCT_RECORDS], self._labels[index % DISTINCT_RECORDS]
 
 
 def forward(size: str = "small") -> nn.Module:
@@ -60,14 +60,14 @@ def dataset_fn(dataset: Any, mode: Any, metadata: Any) -> Any:
     return dataset
 
 
-def custom_data_reader(data_path: str, records: int = RECORDS) -> MadeUp:
-    return MadeUp(records)
+def custom_data_reader(data_path: str, records: int = RECORDS) -> SyntheticRecords:
+    return SyntheticRecords(records)
 
 
 class StepLog:
-    """One line per finished step: the monotonic clock in nanoseconds (the same for all processes) and the step.
+    """Writes a line per finished step: the monotonic clock in nanoseconds (the same for all processes) and the step.
 
-    Then a pause, where one is asked for: as if a device of the worker's own computed, and the cores were free.
+    Then it pauses if asked to, as if a device of the worker computed and the cores were free.
     """
 
     def __init__(self, directory: Path, pause_s: float = 0.0) -> None:
@@ -76,7 +76,7 @@ class StepLog:
         # Unbuffered: what a killed process had finished must be in the file.
         self._file = (directory / f"{os.getpid()}.steps").open("ab", buffering=0)
 
-    def finished(self, step: int) -> None:
+    def record_step(self, step: int) -> None:
         self._file.write(b"%d %d\n" % (time.monotonic_ns(), step))
         if self._pause_s:
             time.sleep(self._pause_s)
@@ -95,6 +95,6 @@ def callbacks() -> list[Any]:
     class Recorder(Callback):
         def on_step_end(self, step: int, loss: float) -> None:
             if log is not None:
-                log.finished(step)
+                log.record_step(step)
 
     return [Recorder()]

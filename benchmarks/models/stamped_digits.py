@@ -1,4 +1,4 @@
-"""The zoo's digits, which write down when their first step has ended: for `start.py`."""
+"""The digits of the zoo, with an optimizer that records when the first step ends; see `start.py`."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ STAMP_FILE = "START_STAMP_FILE"  # environment variable: the file that gets the 
 
 
 def optimizer(parameters: Iterable[Tensor], lr: float = 0.002) -> torch.optim.Optimizer:
-    built = digits.optimizer(parameters, lr)
+    optimizer = digits.optimizer(parameters, lr)
 
     def stamp(*_: Any) -> None:
         path = Path(os.environ[STAMP_FILE])
         if not path.exists():
-            written = path.with_suffix(f".{os.getpid()}")
-            written.write_text(repr(time.time()))
-            written.replace(path)
+            staging = path.with_suffix(f".{os.getpid()}")
+            staging.write_text(repr(time.time()))
+            staging.replace(path)
 
-    built.register_step_post_hook(stamp)
-    return built
+    optimizer.register_step_post_hook(stamp)
+    return optimizer

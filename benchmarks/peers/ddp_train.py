@@ -1,4 +1,4 @@
-"""The peer under torchrun: plain DistributedDataParallel, resumed from a checkpoint as torchrun's users do.
+"""The peer under torchrun: plain DistributedDataParallel, which resumes from a checkpoint as scripts for torchrun do.
 
 torchrun --nproc_per_node=2 benchmarks/peers/ddp_train.py --size small --global-batch 256
 """
@@ -45,7 +45,7 @@ def main() -> None:
     while step < options.steps:
         train_step(replicated, optimizer, *next(batches), options.micro_batches)
         if log is not None:
-            log.finished(step)
+            log.record_step(step)
         step += 1
         if options.checkpoint and step % options.checkpoint_steps == 0 and dist.get_rank() == 0:
             save(options.checkpoint, model, optimizer, step)
@@ -57,14 +57,14 @@ def train_step(
 ) -> None:
     optimizer.zero_grad()
     pieces = list(zip(features.chunk(parts), labels.chunk(parts), strict=True))
-    for number, (some, answers) in enumerate(pieces):
+    for number, (piece, piece_labels) in enumerate(pieces):
         with model.no_sync() if number < len(pieces) - 1 else nullcontext():
-            (mlp.loss(answers, model(some)) * (len(answers) / len(labels))).backward()
+            (mlp.loss(piece_labels, model(piece)) * (len(piece_labels) / len(labels))).backward()
     optimizer.step()
 
 
 def records(batch: int) -> Iterator[tuple[Tensor, Tensor]]:
-    dataset = mlp.MadeUp()
+    dataset = mlp.SyntheticRecords()
     sampler: DistributedSampler[mlp.Record] = DistributedSampler(dataset)
     loader = DataLoader(dataset, batch_size=batch, sampler=sampler, drop_last=True)
     epoch = 0

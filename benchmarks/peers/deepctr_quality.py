@@ -21,38 +21,38 @@ from sklearn.preprocessing import LabelEncoder, MinMaxScaler
 
 MODELS = {"wide_deep": WDL, "deepfm": DeepFM, "dcn": DCN, "xdeepfm": xDeepFM}
 BATCH, EPOCHS = 1024, 3
-LEAST, RARE = 10, -2
+MIN_COUNT, RARE_VALUE = 10, -2
 
 
 def main(rows: Path, name: str, seed: int, predictions: Path) -> None:
     torch.set_num_threads(1)
-    with np.load(rows) as found:
-        labels, numbers, values = found["labels"], np.nan_to_num(found["numbers"]), found["values"]
-        train, valid = int(found["train"]), int(found["valid"])
+    with np.load(rows) as archive:
+        labels, numbers, values = archive["labels"], np.nan_to_num(archive["numbers"]), archive["values"]
+        train, valid = int(archive["train"]), int(archive["valid"])
     columns, inputs = [], {}
     for n, column in enumerate(values.T):
-        seen, counts = np.unique(column[:train], return_counts=True)
-        kept = np.where(np.isin(column, seen[counts >= LEAST]), column, RARE)
-        inputs[f"C{n + 1}"] = numbered = LabelEncoder().fit_transform(kept)
-        columns.append(SparseFeat(f"C{n + 1}", vocabulary_size=int(numbered.max()) + 1, embedding_dim=4))
+        distinct, counts = np.unique(column[:train], return_counts=True)
+        frequent = np.where(np.isin(column, distinct[counts >= MIN_COUNT]), column, RARE_VALUE)
+        inputs[f"C{n + 1}"] = value_numbers = LabelEncoder().fit_transform(frequent)
+        columns.append(SparseFeat(f"C{n + 1}", vocabulary_size=int(value_numbers.max()) + 1, embedding_dim=4))
     for n, column in enumerate(MinMaxScaler().fit_transform(np.log1p(np.maximum(numbers, 0.0))).T):
         inputs[f"I{n + 1}"] = column.astype(np.float32)
         columns.append(DenseFeat(f"I{n + 1}", 1))
     names = get_feature_names(columns)
-    first = {key: inputs[key][:train] for key in names}
-    rest = {key: inputs[key][train:] for key in names}
+    train_inputs = {key: inputs[key][:train] for key in names}
+    predicted_inputs = {key: inputs[key][train:] for key in names}
     model = MODELS[name](columns, columns, task="binary", seed=seed, device="cpu")
     model.compile("adam", "binary_crossentropy")
-    best, kept = float("inf"), np.zeros(0)
+    best_loss, best_predictions = float("inf"), np.zeros(0)
     for epoch in range(EPOCHS):
         torch.manual_seed(seed * EPOCHS + epoch)
-        model.fit(first, labels[:train], batch_size=BATCH, epochs=1, verbose=0)
-        chances = model.predict(rest, 8192)[:, 0].astype(np.float64)
-        loss = log_loss(labels[train : train + valid], chances[:valid])
-        if loss >= best:
+        model.fit(train_inputs, labels[:train], batch_size=BATCH, epochs=1, verbose=0)
+        probabilities = model.predict(predicted_inputs, 8192)[:, 0].astype(np.float64)
+        loss = log_loss(labels[train : train + valid], probabilities[:valid])
+        if loss >= best_loss:
             break
-        best, kept = loss, chances
-    np.save(predictions, kept)
+        best_loss, best_predictions = loss, probabilities
+    np.save(predictions, best_predictions)
 
 
 if __name__ == "__main__":

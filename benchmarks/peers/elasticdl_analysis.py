@@ -1,4 +1,4 @@
-"""Our analysis of a file in a process of its own. Prints seconds and the peak of memory as JSON.
+"""Analyzes a file with ElasticDL in a separate process. Prints seconds and the peak of memory as JSON.
 
 python elasticdl_analysis.py FILE.csv MIN_COUNT MEMORY
 """
@@ -16,18 +16,23 @@ from elasticdl.features.sql.interface import AnalysisOptions
 
 
 def main(path: str, min_count: int, memory: str) -> None:
-    started, before_s = time.perf_counter(), time.process_time()
-    found = analysis.analyze(
+    started_at, cpu_before_s = time.perf_counter(), time.process_time()
+    statistics = analysis.analyze(
         analysis.AnalysisSource(path, memory=memory), AnalysisOptions(min_count=min_count), "label"
     )
-    found.save(Path(path).with_suffix(".json"))
-    seconds = time.perf_counter() - started
-    # Not ru_maxrss: that begins with what the process had that started this one.
+    statistics.save(Path(path).with_suffix(".json"))
+    seconds = time.perf_counter() - started_at
+    # Not ru_maxrss, which includes the memory of the parent process before exec.
     (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
-    peak = int(line.split()[1]) * 1024
+    peak_bytes = int(line.split()[1]) * 1024
     print(
         json.dumps(
-            {"seconds": seconds, "cpu_s": time.process_time() - before_s, "peak_bytes": peak, "rows": found.rows}
+            {
+                "seconds": seconds,
+                "cpu_s": time.process_time() - cpu_before_s,
+                "peak_bytes": peak_bytes,
+                "rows": statistics.rows,
+            }
         )
     )
 

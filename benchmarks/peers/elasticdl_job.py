@@ -1,4 +1,4 @@
-"""Ours, used as a person would: `elasticdl train --detach`, `scale`, `status --json`, and signals."""
+"""ElasticDL as a user runs it: `elasticdl train --detach`, `scale`, `status --json`, and signals."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ class _ElasticDLJob:
         self._setting = setting
         self._environ = setting.environ | {HOME: str(setting.directory / "home")}
         self._processes = Processes(setting.directory)
-        # In a network the last worker is an outsider: started by us, on a host that can fall silent.
-        self._wish = setting.workers - (1 if setting.network else 0)
+        # In a network the last worker is started by the benchmark, on a host that can be silenced.
+        self._replicas = setting.workers - (1 if setting.network else 0)
         self._outsider: subprocess.Popen[bytes] | None = None
         train = ["train", "--detach", "--job_name", NAME, "--model_zoo", str(MODELS), "--model_def", "mlp.forward"]
         train += ["--data_format", "python", "--training_data", "made-up", "--num_epochs", "1000", "--threads", "1"]
         train += ["--global_batch_size", str(GLOBAL_BATCH), "--min_workers", "1"]
-        train += ["--num_workers", str(self._wish), "--max_workers", str(setting.max_workers), *options]
+        train += ["--num_workers", str(self._replicas), "--max_workers", str(setting.max_workers), *options]
         if setting.network:
             train += ["--address", setting.network.address, "--insecure"]
-        self._command(*train)
+        self._run_command(*train)
         if setting.network:
             self._start_outsider()
 
     def join(self) -> None:
-        self._wish += 1
-        self._command("scale", NAME, "--workers", str(self._wish))
+        self._replicas += 1
+        self._run_command("scale", NAME, "--workers", str(self._replicas))
 
     def leave(self) -> None:
         os.kill(self._members()[-1]["pid"], signal.SIGTERM)
@@ -79,11 +79,11 @@ class _ElasticDLJob:
         return JobDirectory(spec.parent)
 
     def _members(self) -> list[dict[str, Any]]:
-        status = json.loads(self._command("status", NAME, "--json"))
+        status = json.loads(self._run_command("status", NAME, "--json"))
         return [worker for worker in status["workers"] if worker["state"] == "member"]
 
     def _start_outsider(self) -> None:
-        """A worker on a machine of its own: not launched by the job, but with its directory and token."""
+        """Starts a worker on another machine: it is not launched by the job, but has its directory and token."""
         host = self._setting.host(0)
         assert host is not None
         environ = WorkerEnv(
@@ -92,8 +92,8 @@ class _ElasticDLJob:
         argv = [sys.executable, "-m", "elasticdl.worker"]
         self._outsider = self._processes.start("outsider", argv, self._setting.environ | environ, host)
 
-    def _command(self, *arguments: str) -> str:
-        done = subprocess.run(
+    def _run_command(self, *arguments: str) -> str:
+        finished = subprocess.run(
             [sys.executable, "-m", "elasticdl.cli", *arguments],
             env={**os.environ, **self._environ},
             stdin=subprocess.DEVNULL,
@@ -101,8 +101,8 @@ class _ElasticDLJob:
             text=True,
             check=False,
         )
-        if done.returncode:
+        if finished.returncode:
             raise RuntimeError(
-                f"elasticdl {' '.join(arguments)}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
+                f"elasticdl {' '.join(arguments)}: exit code {finished.returncode}\n{finished.stdout}{finished.stderr}"
             )
-        return done.stdout
+        return finished.stdout

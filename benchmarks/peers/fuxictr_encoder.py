@@ -1,6 +1,6 @@
-"""FuxiCTR's feature encoder, fitted on a file and applied to it; in an environment of its own. Prints seconds as JSON.
+"""Fits FuxiCTR's feature encoder to a file and applies it, in its own environment. Prints seconds as JSON.
 
-It is applied to pieces of 100,000 rows, as its `build_dataset` does, without the processes that would start for it.
+It is applied to pieces of 100,000 rows, as by its `build_dataset`, without the processes that this would start.
 
 python fuxictr_encoder.py FILE.csv DIRECTORY MIN_COUNT
 """
@@ -13,9 +13,9 @@ import time
 
 from fuxictr.preprocess import FeatureProcessor
 
-NUMBERS = [f"I{place}" for place in range(1, 14)]
-PIECE = 100_000
-CATEGORIES = [f"C{place}" for place in range(1, 27)]
+NUMBERS = [f"I{number}" for number in range(1, 14)]
+PIECE_ROWS = 100_000
+CATEGORIES = [f"C{number}" for number in range(1, 27)]
 
 
 def main(path: str, directory: str, min_count: int) -> None:
@@ -23,22 +23,22 @@ def main(path: str, directory: str, min_count: int) -> None:
         {"name": NUMBERS, "active": True, "dtype": "float", "type": "numeric", "normalizer": "StandardScaler"},
         {"name": CATEGORIES, "active": True, "dtype": "str", "type": "categorical"},
     ]
-    started, before_s = time.perf_counter(), time.process_time()
+    started_at, cpu_before_s = time.perf_counter(), time.process_time()
     encoder = FeatureProcessor(features, {"name": "label", "dtype": "float"}, "encoded", directory)
     frame = encoder.preprocess(encoder.read_data(path))
     encoder.fit(frame, min_categr_count=min_count)
-    fitted, fitted_s = time.perf_counter() - started, time.process_time() - before_s
-    whole = frame.collect()
-    for start in range(0, len(whole), PIECE):
-        piece = whole.slice(start, PIECE)
+    fit_s, fit_cpu_s = time.perf_counter() - started_at, time.process_time() - cpu_before_s
+    rows = frame.collect()
+    for start in range(0, len(rows), PIECE_ROWS):
+        piece = rows.slice(start, PIECE_ROWS)
         encoder.transform({name: piece[name].to_numpy() for name in piece.columns})
-    found = {
-        "seconds": fitted,
-        "cpu_s": fitted_s,
-        "both_s": time.perf_counter() - started,
-        "both_cpu_s": time.process_time() - before_s,
+    result = {
+        "seconds": fit_s,
+        "cpu_s": fit_cpu_s,
+        "both_s": time.perf_counter() - started_at,
+        "both_cpu_s": time.process_time() - cpu_before_s,
     }
-    print(json.dumps(found))
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -21,8 +21,8 @@ from fuxictr.pytorch.layers import CrossNetV2, FactorizationMachine, FeatureEmbe
 from fuxictr.pytorch.models import BaseModel
 from torch import nn
 
-BATCH, EPOCHS, COLUMNS, RATE = 1024, 5, 10, 1e-3
-LEAST = 10
+BATCH, EPOCHS, COLUMNS, LEARNING_RATE = 1024, 5, 10, 1e-3
+MIN_COUNT = 10
 HIDDEN = [400, 400, 400]
 
 
@@ -34,7 +34,7 @@ class Ranking(BaseModel):
         )  # fmt: skip
         self.embedding_layer = FeatureEmbedding(feature_map, COLUMNS)
         self.build(feature_map)
-        self.compile("adam", "binary_crossentropy", RATE)
+        self.compile("adam", "binary_crossentropy", LEARNING_RATE)
         self.reset_parameters()
 
     def forward(self, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -67,7 +67,7 @@ MODELS = {"deepfm": DeepFM, "dcn_v2": DCNv2}
 
 
 class Batches:
-    """Of some rows, in an order of their own each time where they are shuffled."""
+    """Batches of rows, in a new order each time if they are shuffled."""
 
     def __init__(self, columns: dict[str, torch.Tensor], *, is_shuffled: bool) -> None:
         self._columns, self._is_shuffled = columns, is_shuffled
@@ -79,42 +79,46 @@ class Batches:
 
     def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
         order = torch.randperm(self._rows) if self._is_shuffled else torch.arange(self._rows)
-        for some in order.split(BATCH):
-            yield {name: column[some] for name, column in self._columns.items()}
+        for rows in order.split(BATCH):
+            yield {name: column[rows] for name, column in self._columns.items()}
 
 
 def main(rows: Path, name: str, seed: int, predictions: Path) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(seed)
-    with np.load(rows) as found:
-        labels, numbers, values = found["labels"], found["numbers"], found["values"]
-        train, valid = int(found["train"]), int(found["valid"])
-    squared = np.where(numbers > 2, np.floor(np.log(np.maximum(numbers, 3)) ** 2) + 10, numbers + 4)
-    columns = np.concatenate([np.where(np.isnan(numbers), -1, squared).astype(np.int64), values], axis=1)
+    with np.load(rows) as archive:
+        labels, numbers, values = archive["labels"], archive["numbers"], archive["values"]
+        train, valid = int(archive["train"]), int(archive["valid"])
+    log_squares = np.where(numbers > 2, np.floor(np.log(np.maximum(numbers, 3)) ** 2) + 10, numbers + 4)
+    columns = np.concatenate([np.where(np.isnan(numbers), -1, log_squares).astype(np.int64), values], axis=1)
     feature_map = FeatureMap("criteo", ".")
     feature_map.labels, feature_map.default_emb_dim = ["label"], COLUMNS
     inputs = {"label": torch.from_numpy(labels)}
     for n, column in enumerate(columns.T):
-        numbered, size = _numbered(column, train)
-        inputs[f"c{n}"] = torch.from_numpy(numbered)
+        value_numbers, size = _number_values(column, train)
+        inputs[f"c{n}"] = torch.from_numpy(value_numbers)
         feature_map.features[f"c{n}"] = {"source": "", "type": "categorical", "vocab_size": size}
     feature_map.num_fields = feature_map.get_num_fields()
     feature_map.set_column_index()
     parts = [slice(0, train), slice(train, train + valid), slice(train, None)]
-    first, second, rest = ({name: column[part] for name, column in inputs.items()} for part in parts)
-    with tempfile.TemporaryDirectory() as place:
-        (Path(place) / "criteo").mkdir()
-        model = MODELS[name](feature_map, model_id=name, model_root=place)
-        model.fit(Batches(first, is_shuffled=True), EPOCHS, Batches(second, is_shuffled=False))
-        np.save(predictions, model.predict(Batches(rest, is_shuffled=False)).astype(np.float64))
+    train_columns, valid_columns, predicted_columns = (
+        {name: column[part] for name, column in inputs.items()} for part in parts
+    )
+    with tempfile.TemporaryDirectory() as directory:
+        (Path(directory) / "criteo").mkdir()
+        model = MODELS[name](feature_map, model_id=name, model_root=directory)
+        model.fit(Batches(train_columns, is_shuffled=True), EPOCHS, Batches(valid_columns, is_shuffled=False))
+        np.save(predictions, model.predict(Batches(predicted_columns, is_shuffled=False)).astype(np.float64))
 
 
-def _numbered(column: np.ndarray, train: int) -> tuple[np.ndarray, int]:
-    """0 is what is rare or new."""
-    seen, counts = np.unique(column[:train], return_counts=True)
-    kept = seen[counts >= LEAST]
-    place = np.minimum(np.searchsorted(kept, column), max(len(kept) - 1, 0))
-    return np.where(kept[place] == column, place + 1, 0) if len(kept) else np.zeros_like(column), len(kept) + 1
+def _number_values(column: np.ndarray, train: int) -> tuple[np.ndarray, int]:
+    """Numbers the values of a column; rare and new values are 0."""
+    values, counts = np.unique(column[:train], return_counts=True)
+    frequent = values[counts >= MIN_COUNT]
+    index = np.minimum(np.searchsorted(frequent, column), max(len(frequent) - 1, 0))
+    return np.where(frequent[index] == column, index + 1, 0) if len(frequent) else np.zeros_like(column), len(
+        frequent
+    ) + 1
 
 
 if __name__ == "__main__":

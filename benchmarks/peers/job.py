@@ -1,4 +1,4 @@
-"""What a benchmark asks of a running job, whoever runs it."""
+"""The interface between a benchmark and a running job of ElasticDL or of a peer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GLOBAL_BATCH = 256
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One repetition: a scratch directory, and (for silence only) a network with a host for each worker."""
+    """The setting of one repetition: a scratch directory, and (for silence only) a network with a host per worker."""
 
     directory: Path
     workers: int
@@ -39,7 +39,7 @@ class Setting:
 
 
 class Job(Protocol):
-    """A started job. Each method injects one thing and returns at once; `close` leaves no process behind."""
+    """A started job. Each method injects one event and returns at once; `close` leaves no process behind."""
 
     def join(self) -> None: ...
 
@@ -48,7 +48,7 @@ class Job(Protocol):
     def kill(self) -> None: ...
 
     def silence(self) -> int:
-        """The pid of the silenced worker: what it claims afterwards does not count."""
+        """Returns the pid of the silenced worker: the steps that it reports afterwards do not count."""
 
     def kill_coordinator(self) -> None: ...
 
@@ -65,7 +65,7 @@ class System(Protocol):
 
 @dataclass(slots=True)
 class Processes:
-    """What a benchmark started, each in a session of its own, its output in a file."""
+    """The processes that a benchmark started, each in its own session, with its output in a file."""
 
     directory: Path
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)

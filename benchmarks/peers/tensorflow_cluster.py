@@ -10,9 +10,9 @@ from typing import Any
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def _serve(cluster: dict[str, list[str]], job: str, task: int) -> None:
@@ -21,7 +21,7 @@ def _serve(cluster: dict[str, list[str]], job: str, task: int) -> None:
     tf.distribute.Server(tf.train.ClusterSpec(cluster), job_name=job, task_index=task, protocol="grpc").join()
 
 
-def strategy(workers: int = 1, ps: int = 1) -> tuple[Any, Any]:
+def open_strategy(workers: int = 1, ps: int = 1) -> tuple[Any, Any]:
     """The strategy and its coordinator; this process is the chief. The servers end with it."""
     roles = {"worker": workers, "ps": ps, "chief": 1}
     cluster = {job: [f"127.0.0.1:{free_port()}" for _ in range(count)] for job, count in roles.items()}
@@ -34,5 +34,5 @@ def strategy(workers: int = 1, ps: int = 1) -> tuple[Any, Any]:
     import tensorflow as tf
 
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    found = tf.distribute.ParameterServerStrategy(resolver)
-    return found, tf.distribute.coordinator.ClusterCoordinator(found)
+    strategy = tf.distribute.ParameterServerStrategy(resolver)
+    return strategy, tf.distribute.coordinator.ClusterCoordinator(strategy)

@@ -11,20 +11,20 @@ import sys
 import time
 
 import numpy as np
-from tensorflow_cluster import strategy
+from tensorflow_cluster import open_strategy
 
 COLUMNS, HIDDEN, FIELDS, NUMBERS = 16, (256, 128), 26, 13
 RECORD = np.dtype([("label", "<f4"), ("numbers", "<f4", NUMBERS), ("ids", "<i8", FIELDS)])
 
 
 def main(data: str, batch: int, steps: int) -> None:
-    cluster, coordinator = strategy(workers=1, ps=1)
+    cluster, coordinator = open_strategy(workers=1, ps=1)
     import keras
     import tensorflow as tf
 
-    found = np.fromfile(data, RECORD)
-    values, numbered = np.unique(found["ids"], return_inverse=True)
-    numbered = numbered.reshape(found["ids"].shape)
+    records = np.fromfile(data, RECORD)
+    values, value_numbers = np.unique(records["ids"], return_inverse=True)
+    value_numbers = value_numbers.reshape(records["ids"].shape)
 
     with cluster.scope():
         ids = keras.Input((FIELDS,), dtype="int64")
@@ -44,8 +44,8 @@ def main(data: str, batch: int, steps: int) -> None:
         optimizer.build(model.trainable_variables)
 
     def batches():  # type: ignore[no-untyped-def]
-        some = tf.data.Dataset.from_tensor_slices((numbered, found["numbers"], found["label"]))
-        return some.repeat().batch(batch, drop_remainder=True).prefetch(4)
+        dataset = tf.data.Dataset.from_tensor_slices((value_numbers, records["numbers"], records["label"]))
+        return dataset.repeat().batch(batch, drop_remainder=True).prefetch(4)
 
     source = iter(coordinator.create_per_worker_dataset(batches))
 

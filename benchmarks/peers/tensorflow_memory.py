@@ -16,28 +16,28 @@ from pathlib import Path
 import numpy as np
 
 
-def resident() -> int:
+def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def main(rows: int, floats: int, pulled: int) -> None:
     import tensorflow as tf
 
-    made = tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, tf.zeros(floats))
+    table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, tf.zeros(floats))
     values = tf.random.uniform((100_000, floats))
-    made.lookup(tf.constant([0], tf.int64))
-    before = resident()
+    table.lookup(tf.constant([0], tf.int64))
+    bytes_before = resident_bytes()
     for start in range(0, rows, 100_000):
-        made.insert(tf.constant(np.arange(start, start + 100_000) * 7), values)
-    grown = resident() - before
-    random = np.random.default_rng(0)
-    took = []
+        table.insert(tf.constant(np.arange(start, start + 100_000) * 7), values)
+    added_bytes = resident_bytes() - bytes_before
+    generator = np.random.default_rng(0)
+    durations_s = []
     for _ in range(30):
-        ids = tf.constant(random.integers(0, rows, pulled) * 7)
-        started = time.perf_counter()
-        made.lookup(ids).numpy()
-        took.append(time.perf_counter() - started)
-    print(grown, 1000 * statistics.median(took))
+        ids = tf.constant(generator.integers(0, rows, pulled) * 7)
+        started_at = time.perf_counter()
+        table.lookup(ids).numpy()
+        durations_s.append(time.perf_counter() - started_at)
+    print(added_bytes, 1000 * statistics.median(durations_s))
 
 
 if __name__ == "__main__":

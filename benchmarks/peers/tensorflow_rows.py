@@ -11,11 +11,11 @@ import sys
 import time
 
 import numpy as np
-from tensorflow_cluster import strategy
+from tensorflow_cluster import open_strategy
 
 
 def main(rows: int, columns: int, cycles: int, sizes: list[int]) -> None:
-    cluster, coordinator = strategy(workers=1, ps=1)
+    cluster, coordinator = open_strategy(workers=1, ps=1)
     import tensorflow as tf
 
     with cluster.scope():
@@ -25,8 +25,8 @@ def main(rows: int, columns: int, cycles: int, sizes: list[int]) -> None:
     def batches(size):  # type: ignore[no-untyped-def]
         random = np.random.default_rng(0)
         ids = np.stack([random.choice(rows, size, replace=False) for _ in range(8)])
-        sent = random.standard_normal((size, columns)).astype(np.float32)
-        return tf.data.Dataset.from_tensor_slices(ids).repeat().map(lambda some: (some, tf.constant(sent)))
+        gradients_sent = random.standard_normal((size, columns)).astype(np.float32)
+        return tf.data.Dataset.from_tensor_slices(ids).repeat().map(lambda batch: (batch, tf.constant(gradients_sent)))
 
     for size in sizes:
         source = iter(coordinator.create_per_worker_dataset(lambda size=size: batches(size)))
@@ -35,10 +35,15 @@ def main(rows: int, columns: int, cycles: int, sizes: list[int]) -> None:
         def cycle(iterator):  # type: ignore[no-untyped-def]
             ids, gradients = next(iterator)
             pulled = tf.gather(values, ids)
-            sent = gradients + 0.0 * tf.reduce_mean(pulled)  # a gradient depends on what was pulled
+            gradients_sent = gradients + 0.0 * tf.reduce_mean(pulled)  # a gradient depends on what was pulled
             with tf.device(values.device):
                 tf.raw_ops.ResourceSparseApplyAdagradV2(
-                    var=values.handle, accum=accumulator.handle, lr=0.01, epsilon=1e-10, grad=sent, indices=ids
+                    var=values.handle,
+                    accum=accumulator.handle,
+                    lr=0.01,
+                    epsilon=1e-10,
+                    grad=gradients_sent,
+                    indices=ids,
                 )
 
         for _ in range(4):

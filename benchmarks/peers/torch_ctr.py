@@ -40,23 +40,23 @@ class DeepFM(nn.Module):
 
 def main(data: Path, batch: int, steps: int, threads: int) -> None:
     torch.set_num_threads(threads)
-    found = np.fromfile(data, RECORD)
-    values, numbered = np.unique(found["ids"], return_inverse=True)
-    ids = torch.from_numpy(numbered.reshape(found["ids"].shape))
-    numbers, labels = torch.from_numpy(found["numbers"].copy()), torch.from_numpy(found["label"].copy())
+    records = np.fromfile(data, RECORD)
+    values, value_numbers = np.unique(records["ids"], return_inverse=True)
+    ids = torch.from_numpy(value_numbers.reshape(records["ids"].shape))
+    numbers, labels = torch.from_numpy(records["numbers"].copy()), torch.from_numpy(records["label"].copy())
     model = DeepFM(len(values))
     optimizer = torch.optim.Adagrad(model.parameters(), lr=0.02)
     warm_up = 10
     for step in range(warm_up + steps):
         if step == warm_up:
-            started = time.perf_counter()
-        place = slice(step * batch % (len(labels) - batch), None)
-        some = slice(place.start, place.start + batch)
-        loss = binary_cross_entropy_with_logits(model(ids[some], numbers[some]), labels[some])
+            started_at = time.perf_counter()
+        start = step * batch % (len(labels) - batch)
+        rows = slice(start, start + batch)
+        loss = binary_cross_entropy_with_logits(model(ids[rows], numbers[rows]), labels[rows])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    print(f"RATE {steps * batch / (time.perf_counter() - started)}")
+    print(f"RATE {steps * batch / (time.perf_counter() - started_at)}")
 
 
 if __name__ == "__main__":

@@ -21,8 +21,8 @@ from torch import Tensor
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.utils.data import DataLoader
 
-# torchft tells its peers this machine's name; network namespaces all have the same one. Before its import:
-# the name becomes a default argument there.
+# torchft sends this machine's name to its peers; all network namespaces have the same one. Set it before the import,
+# which makes the name a default argument.
 if ADDRESS := os.environ.get("BENCH_ADDRESS"):
     socket.gethostname = lambda: str(ADDRESS)
 
@@ -41,7 +41,7 @@ def main() -> None:
     address = ADDRESS or "127.0.0.1"
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     torch.manual_seed(0)
-    told_to_leave = leaves_on_sigterm()
+    signals = record_sigterm()
 
     module = mlp.forward(options.size)
     inner = mlp.optimizer(module.parameters())
@@ -72,27 +72,27 @@ def main() -> None:
     optimizer = Optimizer(manager, inner)
     log = mlp.StepLog.from_environ()
     for features, labels in records(options.replica, options.batch):
-        before = manager.current_step()
+        step_before = manager.current_step()
         optimizer.zero_grad()
         mlp.loss(labels, model(features)).backward()
         optimizer.step()
         # A step that was not committed is not a finished step.
-        if log is not None and manager.current_step() > before:
-            log.finished(before)
-        if told_to_leave:
+        if log is not None and manager.current_step() > step_before:
+            log.record_step(step_before)
+        if signals:
             break
     manager.shutdown()
 
 
-def leaves_on_sigterm() -> list[int]:
-    """A list that stops being empty on SIGTERM."""
-    told: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
-    return told
+def record_sigterm() -> list[int]:
+    """Returns a list that SIGTERM appends to."""
+    signals: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: signals.append(number))
+    return signals
 
 
 def records(replica: int, batch: int) -> Iterator[tuple[Tensor, Tensor]]:
-    dataset = mlp.MadeUp()
+    dataset = mlp.SyntheticRecords()
     sampler = DistributedSampler(
         dataset, replica_rank=replica, num_replica_groups=16, group_rank=0, num_replicas=1, shuffle=True
     )

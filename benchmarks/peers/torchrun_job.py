@@ -1,4 +1,4 @@
-"""torchrun: one agent per worker, as on machines of their own, rendezvous c10d hosted by the first agent."""
+"""torchrun: one agent per worker, as on separate machines; the first agent hosts the c10d rendezvous."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class _TorchrunJob:
                 worker.kill()
 
     def _worker(self, number: int) -> psutil.Process:
-        (worker,) = [one for one in _descendants(self._agents[number].pid) if str(SCRIPT) in one.cmdline()]
+        (worker,) = [child for child in _descendants(self._agents[number].pid) if str(SCRIPT) in child.cmdline()]
         return worker
 
     def _argv(self, number: int) -> Sequence[str]:
@@ -77,7 +77,7 @@ class _TorchrunJob:
         agent = [sys.executable, "-m", "torch.distributed.run"]
         agent += [f"--nnodes=1:{self._setting.max_workers}", "--nproc_per_node=1", "--max_restarts=100"]
         agent += ["--rdzv_backend=c10d", f"--rdzv_endpoint={self._address}:{self._port}", "--rdzv_id=bench"]
-        # Where all are on one machine, who hosts the rendezvous would be a matter of luck.
+        # On one machine any agent could become the host of the rendezvous: make it the first.
         agent += [f"--rdzv_conf={','.join(filter(None, [f'is_host={int(number == 0)}', self._rendezvous]))}"]
         agent += [f"--local_addr={host.address if host else '127.0.0.1'}"]
         checkpoint = str(self._setting.directory / "checkpoint.pt")

@@ -1,4 +1,4 @@
-"""The Wide & Deep of the zoo, whose batches take long while the file SLOW_FILE exists: time to come and go."""
+"""The zoo's Wide & Deep, whose batches are slow while the file SLOW_FILE exists: workers can join and leave then."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What is learnt does not depend on how many workers learn it, nor on their coming and going: `make convergence`.
+"""The quality of a model does not depend on the number of workers, nor on joins and leaves: `make convergence`.
 
-Wide & Deep on ps, in hybrid and in asynchronous mode. Runs with two workers and different seeds show how far results
-spread by themselves; four workers, and two that become four and two again, must lie within that.
+Wide & Deep trains on ps, in hybrid and in asynchronous mode. Runs with two workers and different seeds show how far
+results vary by themselves; runs with four workers, and with two that become four and two again, must stay within that.
 """
 
 from __future__ import annotations
@@ -22,45 +22,47 @@ native.require()
 CRITEO = Path(__file__).parents[3] / "shared" / "data" / "ctr" / "criteo_dac_137k.tsv.xz"
 ZOO = Path(__file__).parent
 REPEATS = 3
-LEAST_SPREAD = 0.004  # of the AUC: three runs may be alike by chance
+MIN_SPREAD = 0.004  # of the AUC: three runs may have similar results by chance
 
 
 class Data(NamedTuple):
     train: Path
     test: Path
-    best_logloss: float  # 0: nobody knows
+    best_logloss: float  # 0: unknown
     records: int
 
 
 @pytest.fixture(scope="module")
-def made_up(tmp_path_factory: pytest.TempPathFactory) -> Data:
-    place = tmp_path_factory.mktemp("made-up")
-    data.write_records(place / "train.clicks", 100_000, seed=1)
-    best = data.write_records(place / "test.clicks", 20_000, seed=2)
-    return Data(place / "train.clicks", place / "test.clicks", best, 100_000)
+def synthetic(tmp_path_factory: pytest.TempPathFactory) -> Data:
+    directory = tmp_path_factory.mktemp("synthetic")
+    data.write_records(directory / "train.clicks", 100_000, seed=1)
+    best = data.write_records(directory / "test.clicks", 20_000, seed=2)
+    return Data(directory / "train.clicks", directory / "test.clicks", best, 100_000)
 
 
 @pytest.fixture(scope="module")
 def criteo(tmp_path_factory: pytest.TempPathFactory) -> Data:
     if not CRITEO.exists():
-        pytest.skip("the click log of Criteo is not here")
-    place = tmp_path_factory.mktemp("criteo")
-    found = data.read_criteo(CRITEO)
-    cut = len(found) * 4 // 5  # in the order of time
-    (place / "train.clicks").write_bytes(found[:cut].tobytes())
-    (place / "test.clicks").write_bytes(found[cut:].tobytes())
-    return Data(place / "train.clicks", place / "test.clicks", 0.0, cut)
+        pytest.skip("the click log of Criteo is not available")
+    directory = tmp_path_factory.mktemp("criteo")
+    records = data.read_criteo(CRITEO)
+    train_count = len(records) * 4 // 5  # in the order of time
+    (directory / "train.clicks").write_bytes(records[:train_count].tobytes())
+    (directory / "test.clicks").write_bytes(records[train_count:].tobytes())
+    return Data(directory / "train.clicks", directory / "test.clicks", 0.0, train_count)
 
 
 @pytest.fixture
 def jobs(tmp_path: Path) -> Iterator[Jobs]:
-    started = Jobs(tmp_path)
-    yield started
-    started.end()
+    jobs = Jobs(tmp_path)
+    yield jobs
+    jobs.end()
 
 
-def trained(jobs: Jobs, name: str, data: Data, mode: str, workers: int, seed: int, elastic: bool = False) -> Any:
-    """The metrics of a job at its end."""
+def train_and_evaluate(
+    jobs: Jobs, name: str, data: Data, mode: str, workers: int, seed: int, elastic: bool = False
+) -> Any:
+    """Runs a job to its end and returns its metrics."""
     from tests.integration.job import Job
 
     job = Job(jobs.home, name)
@@ -94,19 +96,19 @@ def trained(jobs: Jobs, name: str, data: Data, mode: str, workers: int, seed: in
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("mode", ["hybrid", "async"])
-@pytest.mark.parametrize("source", ["made_up", "criteo"])
+@pytest.mark.parametrize("source", ["synthetic", "criteo"])
 def test_the_auc_does_not_depend_on_the_workers(
     jobs: Jobs, request: pytest.FixtureRequest, source: str, mode: str
 ) -> None:
     data: Data = request.getfixturevalue(source)
-    runs = [trained(jobs, f"two-{seed}", data, mode, 2, seed) for seed in range(REPEATS)]
-    found = np.array([run["auc"] for run in runs])
-    spread = max(LEAST_SPREAD, float(found.max() - found.min()))
+    runs = [train_and_evaluate(jobs, f"two-{seed}", data, mode, 2, seed) for seed in range(REPEATS)]
+    aucs = np.array([run["auc"] for run in runs])
+    spread = max(MIN_SPREAD, float(aucs.max() - aucs.min()))
 
-    four = trained(jobs, "four", data, mode, 4, seed=0)
-    elastic = trained(jobs, "elastic", data, mode, 2, seed=0, elastic=True)
+    four = train_and_evaluate(jobs, "four", data, mode, 4, seed=0)
+    elastic = train_and_evaluate(jobs, "elastic", data, mode, 2, seed=0, elastic=True)
 
     for name, metrics in (("four", four), ("elastic", elastic)):
-        assert found.min() - spread <= metrics["auc"] <= found.max() + spread, (name, metrics, runs)
+        assert aucs.min() - spread <= metrics["auc"] <= aucs.max() + spread, (name, metrics, runs)
         assert metrics["auc"] > 0.65
-        assert metrics["loss"] > data.best_logloss, "better than the truth: the data is not what it should be"
+        assert metrics["loss"] > data.best_logloss, "better than the best possible: the data is wrong"

@@ -1,4 +1,4 @@
-"""What jobs of ctr_quality.py get to see, and what is read of them."""
+"""The data that the jobs of ctr_quality.py get, and how their predictions are read."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
     return importlib.import_module("ctr.jobs"), importlib.import_module("ctr.rows")
 
 
-def test_labels_behind_the_validation_part_are_not_in_the_file(modules: tuple[Any, Any], tmp_path: Path) -> None:
+def test_labels_after_the_validation_part_are_not_in_the_file(modules: tuple[Any, Any], tmp_path: Path) -> None:
     jobs, rows = modules
     data = tmp_path / "rows.xz"
     with lzma.open(data, "wt") as file:
         file.write("".join("1\t" + "\t".join(["3"] * 13 + ["ff"] * 26) + "\n" for _ in range(30)))
 
-    jobs.Jobs.of(rows.read(data, 20), data, tmp_path / "made")
+    jobs.CtrJobs.prepare(rows.read_rows(data, 20), data, tmp_path / "jobs")
 
-    header, *lines = (tmp_path / "made" / "clicks.tsv").read_text().splitlines()
+    header, *lines = (tmp_path / "jobs" / "clicks.tsv").read_text().splitlines()
     assert header.split("\t")[::39] == ["label", "C26"]
     assert [line.split("\t")[0] for line in lines] == ["1"] * 18 + ["0"] * 2
     assert all(line.split("\t")[1:] == ["3"] * 13 + ["ff"] * 26 for line in lines)
@@ -36,9 +36,10 @@ def test_labels_behind_the_validation_part_are_not_in_the_file(modules: tuple[An
 
 def test_predictions_are_in_the_order_of_records(modules: tuple[Any, Any], tmp_path: Path) -> None:
     jobs, _ = modules
-    for part, (records, chances) in enumerate((([2, 3], [0.3, 0.4]), ([0, 1], [0.1, 0.2]))):
+    for part, (records, probabilities) in enumerate((([2, 3], [0.3, 0.4]), ([0, 1], [0.1, 0.2]))):
         pq.write_table(
-            pa.table({"record": records, "probability": chances, "score": chances}), tmp_path / f"{part}.parquet"
+            pa.table({"record": records, "probability": probabilities, "score": probabilities}),
+            tmp_path / f"{part}.parquet",
         )
 
-    assert jobs.predicted(tmp_path).tolist() == [0.1, 0.2, 0.3, 0.4]
+    assert jobs.read_predictions(tmp_path).tolist() == [0.1, 0.2, 0.3, 0.4]

@@ -1,4 +1,4 @@
-"""The DeepFM of the zoo, whose workers note when each of their steps is done; see ps_elastic.py."""
+"""The DeepFM of the zoo, whose workers record when each of their steps ends; see ps_elastic.py."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from elasticdl.zoo.ctr.ctr import custom_data_reader, dataset_fn, deepfm, loss, 
 __all__ = ["callbacks", "custom_data_reader", "dataset_fn", "deepfm", "loss", "optimizer"]
 
 
-class Note(Callback):
-    """One line for each step: with a depth of 2 it ends when the push of two steps before is answered."""
+class StepTimes(Callback):
+    """Writes a line for each step; with a depth of 2 a step ends when the push of two steps before is answered."""
 
     def __init__(self) -> None:
         directory = Path(os.environ["ELASTICDL_PUSHED"])
@@ -24,4 +24,4 @@ class Note(Callback):
 
 
 def callbacks() -> list[Callback]:
-    return [Note()]
+    return [StepTimes()]
