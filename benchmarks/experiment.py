@@ -53,7 +53,7 @@ class SlotJob(ClusterJob):
         if self.gate:
             changes = on_this_machine()
             changes["worker_pod"]["spec"]["schedulingGates"] = [{"name": self.gate}]
-            write_adjustments(self.place / f"{self.name}.yaml", changes)
+            write_adjustments(self.shared_directory / f"{self.name}.yaml", changes)
         return command
 
     def is_exact(self) -> bool:

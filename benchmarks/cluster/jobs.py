@@ -51,7 +51,7 @@ class ElasticDLPods:
         self.spared_pod = f"{self.name}-worker-0"
 
     def apply(self) -> None:
-        directory = str(self._job.place)
+        directory = str(self._job.shared_directory)
         self._job.apply(
             WORKERS,
             model={"zoo": str(ROOT / "benchmarks" / "models"), "definition": "mlp.forward"},
