@@ -127,7 +127,7 @@ class StateSender:
                 self._sent_to, self._stride, self.position = step, max(1, step - self._sent_to), position
             elif self._backlog.overtaken >= _MAX_OVERTAKEN:
                 reason = f"updates are made faster than this worker takes them, after {_MAX_OVERTAKEN} states sent"
-                self._backlog.put_message(frames.split_frame(Frame({"kind": "gave up", "why": reason}, {})))
+                self._backlog.put_message(frames.split_frame(Frame({"kind": "gave up", "reason": reason}, {})))
                 self.is_over = self._is_closed = True
         self._channel.wake()
 
@@ -298,7 +298,7 @@ def is_state_frame(frame: Frame) -> bool:
     if kind == "waiting":
         return False
     if kind == "gave up":
-        raise ConnectionError(f"it gave up: {header.get('why')}")
+        raise ConnectionError(f"it gave up: {header.get('reason')}")
     _check_number(header, "step")
     if kind == "state" and isinstance(header.get("meta"), dict):
         _check_number(header, "records")

@@ -127,4 +127,4 @@ def _format_seconds(value: float | None) -> str:
 
 def _format_longest(values: Iterable[float | None]) -> str:
     longest = max(math.inf if value is None else value for value in values)
-    return "for ever" if math.isinf(longest) else _format_seconds(longest)
+    return "forever" if math.isinf(longest) else _format_seconds(longest)

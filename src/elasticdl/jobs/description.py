@@ -101,7 +101,7 @@ def describe_job(request: JobRequest, context: DescriptionContext) -> JobSpec:
             "--on kubernetes: which image? Name the one that holds the model with --image_name, or as cluster.image"
         )
     is_on_cluster = bool(document.get("cluster"))
-    # A job of this machine that is called alike is another job.
+    # A job of this machine of the same name is another job.
     earlier = {} if is_on_cluster else _earlier_description(document, context.directory_of)
     file_directory = file.absolute().parent if file else context.working_directory
     # Paths of a job on a cluster are meant inside its image.

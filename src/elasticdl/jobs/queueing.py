@@ -81,8 +81,8 @@ def _check_capacity(submission: JobSubmission) -> None:
     if report is None:
         return
     empty = FreeResources(NodeInfo(name, devices) for name, devices in report.nodes.items())
-    if why := explain_infeasible(empty, submission.to_job_info()):
-        raise SpecError(f"--queue: job {submission.name!r} {why}; {_capacity_fix(submission.devices)}")
+    if reason := explain_infeasible(empty, submission.to_job_info()):
+        raise SpecError(f"--queue: job {submission.name!r} {reason}; {_capacity_fix(submission.devices)}")
 
 
 def _capacity_fix(devices: int) -> str:
@@ -204,9 +204,9 @@ def refuse_scaling(name: str) -> None:
     queue = home.local_queue()
     if queue.has_job(name) and queue.is_served():
         scheduled = scheduling_status(name)
-        why = f" ({explain_scheduling(scheduled)})" if scheduled else ""
+        state = f" ({explain_scheduling(scheduled)})" if scheduled else ""
         raise SpecError(
-            f"job {name!r} is in the queue: the scheduler decides on its workers{why}; "
+            f"job {name!r} is in the queue: the scheduler decides on its workers{state}; "
             "give it another --priority, or end the scheduler, to scale it yourself"
         )
 

@@ -107,7 +107,7 @@ async def _serve(directory: JobDirectory, arguments: argparse.Namespace) -> None
     address = await server.start(arguments.port or _earlier_port(directory))
     _announce(directory, address, 0, loop.clock.now())
     attended = (loop.run_ticks(), server.wait_for_failure(), _run_views(directory, loop, address))
-    tasks = [asyncio.create_task(one) for one in attended]
+    tasks = [asyncio.create_task(task_coroutine) for task_coroutine in attended]
     if cluster is not None:
         tasks += cluster.start(loop)
     elif arguments.launcher_fd is not None:

@@ -167,10 +167,10 @@ class ScriptAgent:
             broken = pb.RoundFailed(round=self._round, reason=script.exit_reason)
             self._session.send(pb.WorkerMessage(round_failed=broken))
 
-    def _report_finished(self, why: str) -> None:
+    def _report_finished(self, reason: str) -> None:
         if not self._has_finished:
             self._has_finished = True
-            self._session.send(pb.WorkerMessage(finished=pb.Finished(reason=why)))
+            self._session.send(pb.WorkerMessage(finished=pb.Finished(reason=reason)))
 
     def _report_ready(self) -> None:
         if self._port is not None:

@@ -52,7 +52,7 @@ class WorkerContext:
         }
         listener = PeerListener(env.address, master.credentials, handlers).start()
         availability.set_wait_listener(
-            lambda is_waiting, why: master.report_notice("data-waits" if is_waiting else "data-returned", why)
+            lambda is_waiting, reason: master.report_notice("data-waits" if is_waiting else "data-returned", reason)
         )
         master.open(listener.address)
         return cls(env, spec, master, rounds, donor, listener, early_connections)

@@ -167,10 +167,10 @@ class MasterConnection:
     def report_entered(self, round_id: int, step: int, gap_s: float) -> None:
         self._session.send(pb.WorkerMessage(round_entered=pb.RoundEntered(round=round_id, step=step, gap_s=gap_s)))
 
-    def report_broken(self, round_id: int, why: str, donor: str = "") -> None:
+    def report_broken(self, round_id: int, reason: str, donor: str = "") -> None:
         """This worker dropped the round; `donor` names the worker from which it got no state, if that is why."""
         self._hello.round = 0
-        self._session.send(pb.WorkerMessage(round_failed=pb.RoundFailed(round=round_id, reason=why, donor=donor)))
+        self._session.send(pb.WorkerMessage(round_failed=pb.RoundFailed(round=round_id, reason=reason, donor=donor)))
 
     def report_snapshot(self, step: int) -> None:
         self._session.send(pb.WorkerMessage(snapshot=pb.Snapshot(step=step)))
@@ -179,9 +179,9 @@ class MasterConnection:
         written = pb.CheckpointWritten(step=step, path=path, seconds=seconds, copy_s=copy_s)
         self._session.send(pb.WorkerMessage(checkpoint=written))
 
-    def report_finished(self, step: int, records: int, why: str, progress: float = 0.0) -> None:
+    def report_finished(self, step: int, records: int, reason: str, progress: float = 0.0) -> None:
         self.report_losses()
-        finished = pb.Finished(step=step, records=records, reason=why, progress=progress)
+        finished = pb.Finished(step=step, records=records, reason=reason, progress=progress)
         newest, epoch = self._losses.newest, self._losses.epoch
         if newest is not None and epoch is not None:
             finished.loss = newest.loss
@@ -205,9 +205,9 @@ class MasterConnection:
         notice = pb.Notice(kind=kind, reason=reason, step=max(0, self._hello.step) if step is None else step)
         self._session.send(pb.WorkerMessage(notice=notice))
 
-    def report_bad_record(self, source: str, record: int, why: str) -> None:
+    def report_bad_record(self, source: str, record: int, reason: str) -> None:
         """This record is skipped. The master counts it once, however many workers report it."""
-        self._session.send(pb.WorkerMessage(bad_record=pb.BadRecord(source=source, record=record, reason=why)))
+        self._session.send(pb.WorkerMessage(bad_record=pb.BadRecord(source=source, record=record, reason=reason)))
 
     def report_failure(self, message: str, *, wrong_job: bool, permanent: bool) -> None:
         self.report_losses()

@@ -153,7 +153,7 @@ class CheckpointSaver:
             copied = self._next()
             try:
                 self._write(copied)
-            except Exception as exc:  # the thread must outlive it, or `save_and_wait` would wait for ever
+            except Exception as exc:  # the thread must outlive it, or `save_and_wait` would wait forever
                 if not isinstance(exc, ElasticDLError):
                     _log.error("%s", traceback.format_exc())
                 self._report_failure(copied.image.step, exc)

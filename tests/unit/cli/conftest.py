@@ -1,4 +1,4 @@
-"""A home of its own for every test, and a way to run `elasticdl` in this process."""
+"""Gives each test its own home directory, and runs `elasticdl` in this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An API server in memory, as much of one as the command line needs. What it does not know fails the test."""
+"""An API server in memory, as far as the command line needs one. An unknown call fails the test."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class FakeApi:
         self.forwards.append(pod)
         return socket.create_connection(self.master)
 
-    # What the cluster itself would do.
+    # Changes that the cluster itself would make.
 
     def run_master(self, name: str, pod: str = "", phase: str = "Running", **status: Any) -> None:
         labels = {"app.kubernetes.io/name": "elasticdl", "elasticdl.org/job": name, "elasticdl.org/role": "master"}
@@ -121,7 +121,7 @@ class FakeApi:
         self.written[metadata["name"]] = lines
 
     def tell(self, name: str, **data: str) -> None:
-        """Write down how a job stands, as its master does."""
+        """Write the status of a job, as its master does."""
         labels = {"app.kubernetes.io/name": "elasticdl", "elasticdl.org/job": name, "elasticdl.org/role": "status"}
         metadata = {"name": f"{name}-status", "namespace": self.namespace, "labels": labels}
         document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
@@ -129,7 +129,7 @@ class FakeApi:
         self.objects[CONFIG_MAP, self.namespace, f"{name}-status"] = document | {"data": files}
 
     def end_job(self, name: str, result: Document) -> None:
-        """The end, as a master tells it: its result is added to what it wrote, and it has no pod any more."""
+        """End the job as a master does: its result is added to its status, and its pod is gone."""
         key = CONFIG_MAP, self.namespace, f"{name}-status"
         if key not in self.objects:
             self.tell(name)
@@ -145,7 +145,7 @@ class FakeApi:
 
     @property
     def kept(self) -> Sequence[str]:
-        """Kind and name of all there is, but the namespace."""
+        """Kind and name of all objects except the namespace."""
         return [f"{kind.kind} {name}" for kind, _, name in self.objects if kind != NAMESPACE]
 
 

@@ -1,4 +1,4 @@
-"""The door of a master, with TLS and token as in a pod, behind it a status that the test sets."""
+"""A served master with TLS and token as in a pod, whose status is set by the test."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ServedMaster:
 
     async def scale(self, request: pb.ScaleRequest) -> pb.Accepted:
         self.asked.append(request)
-        return pb.Accepted(message=f"{request.workers} workers wished for")
+        return pb.Accepted(message=f"{request.workers} workers requested")
 
     async def stop(self, request: pb.StopRequest) -> pb.Accepted:
         self.asked.append(request)

@@ -1,4 +1,4 @@
-"""Staying with a job: what ends the watching, and what signals do."""
+"""Watching a job: what ends it, and what signals do."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def directory() -> JobDirectory:
 
 @pytest.fixture
 def stops(monkeypatch: pytest.MonkeyPatch) -> Stops:
-    """The reasons the master was told to stop for."""
+    """The reasons of all requests to stop that the master received."""
     reasons: Stops = []
 
     class Client:

@@ -1,4 +1,4 @@
-"""A job told from its files: status, jobs, logs, summary."""
+"""A job is described from its files: status, jobs, logs, summary."""
 
 from __future__ import annotations
 

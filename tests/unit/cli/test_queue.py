@@ -1,4 +1,4 @@
-"""`train --queue` and what the other verbs make of a job that waits."""
+"""`train --queue`, and the other verbs with a job that waits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def queue(home: Path) -> SubmissionQueue:
 
 @pytest.fixture
 def served(queue: SubmissionQueue) -> Iterator[SubmissionQueue]:
-    """By a scheduler with four devices that answers nothing."""
+    """The queue is served by a scheduler with four devices that does not answer."""
     with queue.acquire_lock() as is_ours:
         assert is_ours
         queue.save_report(SchedulerReport(0.0, "goodput", {"here": 4}))

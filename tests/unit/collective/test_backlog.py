@@ -91,7 +91,7 @@ def test_a_second_state_queued_behind_the_first_is_an_error() -> None:
         backlog.put_state([view(10)])
 
 
-# What may happen: an update is made (its size), bytes are taken by the newcomer, an update could not be given.
+# Events: an update is made (its size), the newcomer reads bytes, an update could not be passed on.
 _happenings = st.lists(
     st.one_of(
         st.tuples(st.just("update"), st.integers(1, 300)),

@@ -1,4 +1,4 @@
-"""Constructors of the collective package store; `start`, `open` and `register_hooks` act."""
+"""Constructors of the collective package only store their arguments; `start`, `open` and `register_hooks` act."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def identity(tmp_path_factory: pytest.TempPathFactory) -> TlsCredentials:
 
 @pytest.fixture(params=["plain", "tls"])
 def ends(request: pytest.FixtureRequest, identity: TlsCredentials) -> Iterator[Ends]:
-    """Connections of which one that is not read takes little before it is full."""
+    """Connections with small buffers, so that an unread one is soon full."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
         newcomer = socket.create_connection(listener.getsockname())
@@ -85,7 +85,7 @@ def update(size_bytes: int = UPDATE_BYTES) -> dict[str, torch.Tensor]:
 
 @pytest.fixture
 def donate(ends: Ends) -> Iterator[Donate]:
-    """Begins a state transfer, whose thread does not outlive the test."""
+    """Starts a state transfer, whose thread does not outlive the test."""
     begun: list[StateSender] = []
 
     def begin(stall_s: float = PATIENCE_S) -> StateSender:
@@ -99,7 +99,7 @@ def donate(ends: Ends) -> Iterator[Donate]:
 
 
 class Newcomer:
-    """Follows in a thread, and says what it was given."""
+    """Follows in a thread, and remembers what it received."""
 
     def __init__(self, connection: socket.socket, stall_s: float = PATIENCE_S) -> None:
         self.receiver = StateReceiver(connection, stall_s=stall_s)

@@ -124,7 +124,7 @@ def test_a_round_dropped_during_the_backward_pass_is_reported_at_its_end(
     thread.start()
     thread.join(20.0)
 
-    assert ended, "the pass goes on for ever"
+    assert ended, "the pass never ends"
 
 
 def test_dropping_a_group_wakes_its_peers(groups: Callable[[int], list[Group]]) -> None:

@@ -64,7 +64,7 @@ def compute(gradients: GradientBuffers, model: Model, share: RankRange, skipped:
 
 
 def finished(tree: ReductionTree, counts: list[int], skipped: frozenset[int], dtype: torch.dtype) -> torch.Tensor:
-    """The workers one after the other, then the finish of the tree over all their nodes."""
+    """Runs the workers one after the other, then the remaining sums of the tree over all their nodes."""
     rows, nodes = [], []
     for share in split_ranks(counts):
         model = Model(dtype)
@@ -266,7 +266,7 @@ def test_gradients_that_the_script_changed_are_collected_and_installed_elsewhere
     source.install(reduced, [bool(is_touched) for is_touched in source.touched])
     assert models[0].used.grad is not None and models[0].odd.grad is None
     models[0].used.grad.mul_(2.0)  # in place, as clipping does
-    models[0].unused.grad = torch.full_like(models[0].unused, 3.0)  # anew, as a script may
+    models[0].unused.grad = torch.full_like(models[0].unused, 3.0)  # a new tensor, as a script may assign
 
     touched = source.collect(reduced)
     buffer = target.acquire()

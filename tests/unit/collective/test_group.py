@@ -1,4 +1,4 @@
-"""A group whose member is lost in the middle of a transfer: waiters are told, and nothing is left behind."""
+"""A group that loses a member during a transfer: waiters get an error, and nothing is left behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker's door: who gets in, and what those cost who do not."""
+"""A worker's listener: which callers are accepted, and what the others cost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OpenDoor = Callable[..., PeerListener]
 
 
 class Callers:
-    """Who was let in."""
+    """The callers that were accepted."""
 
     def __init__(self) -> None:
         self.greetings: list[Greeting] = []
@@ -164,7 +164,7 @@ def test_running_out_of_descriptors_closes_the_listener_only_briefly(open_door: 
             while True:
                 held.append(os.open("/dev/null", os.O_RDONLY))
         host, port = door.address.split(":")
-        caller.connect((host, int(port)))  # the kernel takes it; the door cannot
+        caller.connect((host, int(port)))  # the kernel accepts it; the listener cannot
         until("the door has noticed", lambda: door.is_paused)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -57,7 +57,7 @@ class Trained:
 
 
 class Donations:
-    """Those to newcomers that came to the door."""
+    """The transfers to newcomers that connected."""
 
     def __init__(self) -> None:
         self._opened: list[StateSender] = []

@@ -19,7 +19,7 @@ def oracle(values: list[np.float32], start: int, size: int) -> np.float32:
 
 
 def reduced(values: list[np.float32], counts: list[int]) -> np.float32:
-    """What the workers do: each its own nodes, then the finish over all of them."""
+    """Computes as the workers do: each its own nodes, then the remaining sums over all of them."""
     tree = ReductionTree(len(values))
     nodes = [node for share in split_ranks(counts) for node in tree.cover(share)]
     rows = [oracle(values, node.start, node.size) for node in nodes]

@@ -21,7 +21,9 @@ NUMBERS = np.arange(6)
 
 def allowing(limit: int, reports: list[tuple[int, str]], source: Any, **options: Any) -> Dataset:
     return Dataset(
-        source, bad_records=BadRecords(limit, lambda source, record, why: reports.append((record, why))), **options
+        source,
+        bad_records=BadRecords(limit, lambda source, record, reason: reports.append((record, reason))),
+        **options,
     )
 
 

@@ -1,4 +1,4 @@
-"""The original's experiments come out as it says, or better."""
+"""The original's experiments give its results or better ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""File and options become one job."""
+"""A job file and options are combined to one job."""
 
 from __future__ import annotations
 

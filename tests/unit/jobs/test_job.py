@@ -1,4 +1,4 @@
-"""A Job from Python, over a backend that is told what to answer."""
+"""A Job in Python, over a backend with prepared answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from elasticdl.spec import JobSpec, Phase, load
 
 
 class FakeBackend:
-    """A job whose statuses are given; the last one stays."""
+    """Returns a job with these statuses; the last one is repeated."""
 
     name = "digits"
     location = "here"

@@ -1,4 +1,4 @@
-"""Names for jobs that were given none."""
+"""Names for jobs that have none."""
 
 from __future__ import annotations
 

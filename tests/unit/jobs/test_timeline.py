@@ -1,4 +1,4 @@
-"""The story of a job and its picture."""
+"""The timeline of a job and its figure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prints of the first worker: whose they are, which lines are prints, and none of them twice."""
+"""The output of the first worker: which worker and which lines are shown, each line once."""
 
 from __future__ import annotations
 

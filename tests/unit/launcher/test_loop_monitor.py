@@ -1,4 +1,4 @@
-"""A master that is stuck is noticed, and no other is."""
+"""A master that is stuck is detected, and no other one."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def test_a_lease_without_progress_expires_and_is_tried_again() -> None:
 
     assert log_kinds(actions)[:3] == ["worker-stalled", "lease-expired", "worker-lost"]
     assert sent_messages(actions, "worker-0", "dump_stacks")
-    assert sent_signals(actions) == [("worker-0", signal.SIGKILL)], "it would hold the next lease for ever, too"
+    assert sent_signals(actions) == [("worker-0", signal.SIGKILL)], "it would hold the next lease forever, too"
     assert driver.exchange("worker-1", 1).leases[0][2].attempt == 2
     assert driver.machine.state.ledger.failure_budget.spent == 1
     assert driver.replayed().dump_ledger() == driver.machine.dump_ledger()

@@ -1,4 +1,4 @@
-"""Predictions of data with bad rows: which records are predicted, which are told, with their ids."""
+"""Predictions of data with bad rows: which records are predicted and which reported, with their ids."""
 
 from __future__ import annotations
 

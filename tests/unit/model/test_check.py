@@ -1,4 +1,4 @@
-"""Every way a model file can break the contract, told before anything is launched."""
+"""Every way a model file can break the contract is reported before anything is launched."""
 
 from __future__ import annotations
 

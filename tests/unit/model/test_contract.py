@@ -1,4 +1,4 @@
-"""The living model file: what it may be, and every way it can disappoint."""
+"""A loaded model file: what it may contain, and every error it can have."""
 
 from __future__ import annotations
 

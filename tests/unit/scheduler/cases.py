@@ -1,4 +1,4 @@
-"""Small clusters and jobs for tests, and a table of rates that anybody can check by hand."""
+"""Small clusters and jobs for tests, and a table of rates that can be checked by hand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Concave:
     """Work a second: workers to a power below 1, less on several nodes, faster on some kinds."""
 
     power: float = 0.8
-    apart: float = 0.9  # what is left of it on several nodes
+    apart: float = 0.9  # the remaining rate on several nodes
     kinds: tuple[tuple[str, float], ...] = ()
 
     def work_per_s(self, workers: ArrayLike, nodes: ArrayLike, kind: str = "") -> Floats:
@@ -93,7 +93,7 @@ def _after(job_info: JobInfo, plan: AllocationPlan, now: float, later_s: float) 
 def decided(
     policy: Policy, cluster: tuple[NodeInfo, ...], *jobs: JobInfo, memory: Any = None, now: float = 100.0
 ) -> Decision:
-    """What it decides, which breaks no rule."""
+    """Returns the decision of the policy, which must break no rule."""
     snapshot = Snapshot(now, cluster, jobs)
     decision = policy.decide(snapshot, memory)
     assert find_violations(policy, snapshot, decision.plan) == []

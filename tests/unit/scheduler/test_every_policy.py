@@ -1,4 +1,4 @@
-"""What every policy keeps, on whatever cluster with whatever jobs."""
+"""Rules that every policy keeps, on any cluster with any jobs."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def job_of(chance: Random, index: int) -> JobInfo:
 
 
 def snapshot_of(seed: int, nodes: int, jobs: int) -> Snapshot:
-    """Hypothesis finds the smallest numbers that fail; what they are like is by chance, which is much faster."""
+    """Hypothesis shrinks the numbers; their properties are drawn at random, which is much faster."""
     chance = Random(seed)
     cluster = cluster_of(chance, nodes)
     room = FreeResources(cluster)
@@ -78,7 +78,7 @@ def snapshots() -> st.SearchStrategy[Snapshot]:
 
 
 def _started(job_info: JobInfo, room: FreeResources, does_run: bool, chance: Random) -> JobInfo:
-    """Somewhere, not where a good policy would have put it."""
+    """Places the job anywhere, not where a good policy would place it."""
     names = [name for name in room.nodes for _ in range(room.workers_that_fit(job_info, name))]
     size = chance.choice([0, *job_info.sizes_up_to(len(names))])
     if not does_run or not size:

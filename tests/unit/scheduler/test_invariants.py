@@ -32,7 +32,7 @@ def test_a_plan_that_forgets_a_job() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "given", "why"),
+    ("job_info", "allocation", "violation"),
     [
         (job("j"), Allocation({"n9": 1}, "x"), "puts workers on unknown nodes: ['n9']"),
         (job("j", 1, 4), Allocation({"n0": 2, "n1": 0}, "x"), "a node with less than one worker"),
@@ -54,10 +54,12 @@ def test_a_plan_that_forgets_a_job() -> None:
         (job("j"), Allocation({"n0": 1}, "x", is_rejected=True), "is rejected and has workers"),
     ],
 )
-def test_a_plan_that_breaks_one_rule_has_one_violation(one: JobInfo, given: Allocation, why: str) -> None:
-    violations = broken((one, given))
+def test_a_plan_that_breaks_one_rule_has_one_violation(
+    job_info: JobInfo, allocation: Allocation, violation: str
+) -> None:
+    violations = broken((job_info, allocation))
 
-    assert len(violations) == 1 and why in violations[0]
+    assert len(violations) == 1 and violation in violations[0]
 
 
 def test_a_rigid_policy_allocates_exactly_the_requested_workers() -> None:

@@ -1,4 +1,4 @@
-"""Snapshot, decide, check, act; and a policy that fails costs its jobs nothing."""
+"""Snapshot, decide, check, act; a failing policy does not affect its jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.scheduler.cases import counts, job, nodes, running
 
 @dataclass
 class Scripted:
-    """Answers as it is told, once each."""
+    """Returns the prepared answers, each once."""
 
     answers: list[Callable[[Snapshot, Any], Decision]]
     name: str = "scripted"
@@ -33,7 +33,7 @@ class Scripted:
 
 @dataclass
 class Machines:
-    """Carries out what it is told, at once."""
+    """Carries out plans at once."""
 
     cluster: tuple[NodeInfo, ...]
     jobs: tuple[JobInfo, ...]
@@ -78,18 +78,18 @@ def test_a_plan_is_applied_and_remembered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "why"), [(fails, "ValueError: no idea"), (gives(3), "a: 3 workers, allowed are 1 to 2")]
+    ("answer", "error"), [(fails, "ValueError: no idea"), (gives(3), "a: 3 workers, allowed are 1 to 2")]
 )
 def test_when_a_policy_fails_the_last_plan_stays_and_the_error_is_reported(
-    answer: Callable[[Snapshot, Any], Decision], why: str, caplog: pytest.LogCaptureFixture
+    answer: Callable[[Snapshot, Any], Decision], error: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     machines = Machines(nodes(4), (job("a", 1, 2),))
     loop = SchedulingLoop(Scripted([gives(2), answer, gives(1)]), machines)
     loop.run_once(0.0)
 
     assert counts(loop.run_once(1.0)) == {"a": 2}
-    assert why in loop.policy_error and why in machines.plans[-1].allocations["a"].reason
-    assert why in caplog.text and "the last plan stays" in caplog.text
+    assert error in loop.policy_error and error in machines.plans[-1].allocations["a"].reason
+    assert error in caplog.text and "the last plan stays" in caplog.text
     assert counts(loop.run_once(2.0)) == {"a": 1}
     assert (loop.decisions, loop.rejected_plans, loop.policy_error) == (3, 1, "")
 

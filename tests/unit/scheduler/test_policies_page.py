@@ -1,4 +1,4 @@
-"""The page of policies tells of all of them, as they are."""
+"""The page of policies describes all of them correctly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each priority gets what greater ones left."""
+"""Each priority gets the resources that higher ones left."""
 
 from __future__ import annotations
 

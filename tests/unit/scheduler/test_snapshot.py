@@ -1,4 +1,4 @@
-"""What a job may be, and which sizes it allows."""
+"""Valid jobs, and the sizes they allow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from elasticdl.scheduler.snapshot import JobInfo, NodeInfo
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("fields", "message"),
     [
         ({"min_workers": 0}, "expected a minimum of 1 worker or more, received 0"),
         ({"min_workers": 3, "max_workers": 2}, "expected minimum <= maximum, received minimum 3, maximum 2"),
@@ -23,11 +23,11 @@ from elasticdl.scheduler.snapshot import JobInfo, NodeInfo
         ({"share": 0.0}, "above 0 and up to 1, received 0.0"),
     ],
 )
-def test_a_job_that_cannot_be_is_refused_in_a_sentence(given: dict[str, float], why: str) -> None:
+def test_a_job_that_cannot_be_is_refused_in_a_sentence(fields: dict[str, float], message: str) -> None:
     with pytest.raises(SpecError, match="job a: ") as refused:
-        JobInfo(**{"name": "a", "submitted_at": 0.0, **given})  # type: ignore[arg-type]
+        JobInfo(**{"name": "a", "submitted_at": 0.0, **fields})  # type: ignore[arg-type]
 
-    assert why in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_a_node_has_no_less_than_no_devices() -> None:

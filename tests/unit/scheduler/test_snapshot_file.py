@@ -1,4 +1,4 @@
-"""A snapshot that is written and read again is the same, but for rates, which are a table then."""
+"""A snapshot is read as it was written, except that rates become a table."""
 
 from __future__ import annotations
 

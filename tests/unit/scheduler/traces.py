@@ -1,4 +1,4 @@
-"""The measurements of Pollux's artifact, where the machine has them beside the repository."""
+"""The measurements of Pollux's artifact, if the machine has them beside the repository."""
 
 from __future__ import annotations
 

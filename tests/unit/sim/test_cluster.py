@@ -1,4 +1,4 @@
-"""Clusters and their troubles by what somebody types."""
+"""Clusters, failures and stragglers are parsed from options."""
 
 from __future__ import annotations
 

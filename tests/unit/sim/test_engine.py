@@ -31,7 +31,7 @@ def ends(records: Mapping[str, JobRecord]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Written(ElasticFirstCome):
-    """Gives what is written, to whoever is there; `cannot`: times at which it fails."""
+    """Allocates what is written to the jobs that exist; `cannot`: times at which it fails."""
 
     allocated: tuple[tuple[str, WorkersByNode], ...] = ()
     share: float = 1.0
@@ -48,7 +48,7 @@ class Written(ElasticFirstCome):
 
 
 def test_two_jobs_one_after_the_other() -> None:
-    """100 with four workers take 25 s; who came at 10 begins then, and has 60 to do."""
+    """100 with four workers take 25 s; the job that came at 10 starts then, and has 60 to do."""
     records = ran(
         ElasticFirstCome(), SimulationConfig(nodes(4), FREE), trace_job("a", 100, 0, 4), trace_job("b", 60, 10, 4)
     )
@@ -206,7 +206,7 @@ def test_a_failing_policy_does_not_affect_running_jobs() -> None:
 
 
 def test_a_job_alone_is_treated_fairly_and_one_that_waits_is_not() -> None:
-    """b waits 25 s of its 40; two jobs were there for 25 of them: its fair share were 1 / 1.625 of four devices."""
+    """b waits 25 s of its 40; for 25 of them there were two jobs: its fair share would be 1 / 1.625 of four devices."""
     records = ran(
         ElasticFirstCome(),
         SimulationConfig(nodes(4), FREE),

@@ -1,4 +1,4 @@
-"""What holds for every small trace: all jobs end, no work is lost or made, no device is used twice."""
+"""Properties of every small trace: all jobs end, no work is lost or added, no device is used twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job would get, when, and from whom."""
+"""The forecast of a job: its workers, its start, and which jobs give workers up."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NODES = (NodeInfo("n0", 4), NodeInfo("n1", 4))
 
 
 def running(name: str, workers: dict[str, int], left_s: float | None = None, **more: int) -> JobInfo:
-    """That is over in this many seconds with what it has."""
+    """Returns a job that ends in this many seconds with its current workers."""
     count = sum(workers.values())
     fields = {"min_workers": count, "max_workers": count} | more
     running_job = {"rates": AssumedScalingModel(count, 1.0), "work_left": left_s} if left_s is not None else {}

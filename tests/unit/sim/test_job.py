@@ -87,7 +87,7 @@ def test_a_stopped_job_starts_again_at_the_cost_of_a_start() -> None:
 
 
 def test_existing_workers_continue_while_new_ones_join() -> None:
-    """Two of four workers are there already: they work for the 20 s that the others need."""
+    """Two of four workers exist already: they work for the 20 s that the others need."""
     job = sim_job(cost=ChangeCost(10.0, 1.0, 20.0))
     give(job, {"n0": 2}, 0.0)
     give(job, {"n0": 4}, 10.0)
@@ -123,7 +123,7 @@ def test_a_job_can_end_while_new_workers_join() -> None:
 
 
 def test_a_change_while_the_job_starts_does_not_skip_its_start() -> None:
-    """Nobody has begun yet: there is nobody who could go on while others join."""
+    """The job has not started yet, so no worker can continue while others join."""
     job = sim_job(cost=ChangeCost(30.0, 1.0, 5.0))
     give(job, {"n0": 2}, 0.0)
     give(job, {"n0": 4}, 10.0)

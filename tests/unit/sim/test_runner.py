@@ -1,4 +1,4 @@
-"""Whole simulations: the same results for the same command, numbers that add up, and troubles that are felt."""
+"""Complete simulations: reproducible results, consistent numbers, and the effect of failures."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_same_seed_gives_the_same_results_as_recorded(policy: str) -> None:
     golden = json.loads((GOLDEN / "golden.json").read_text())
 
     assert policy_document(first) == policy_document(again)
-    # Recorded: who changes these numbers says why.
+    # Recorded results: a change of these numbers must be explained.
     assert numbers == pytest.approx(golden[policy], rel=1e-6)
 
 

@@ -1,8 +1,8 @@
-"""The simulator and the plain loop decide alike: the same events, the same states of jobs, the same plans.
+"""The simulator and the plain loop decide the same: equal events, equal states of jobs, equal plans.
 
-Beside the engine stands a cluster that keeps its own books, in a few lines: what the plan says is so at once. It is
-told who comes, who ends and which nodes go and come back, and is asked when the engine was; nothing else passes between
-them.
+A second, simple cluster keeps its own books: plans take effect at once. It is
+told of the jobs that come and end and of lost and returned nodes, and decides when the engine does; they share nothing
+else.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OUTAGE = NodeOutage("n1", 100.0, 200.0)
 
 @dataclass
 class Heard:
-    """A policy, with what it was asked and when."""
+    """A policy that records its snapshots and their times."""
 
     policy: Policy
     times: list[float] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Traces of all formats are read in order of time; whatever is wrong is told with file and line."""
+"""Traces of all formats are read in order of time; errors name file and line."""
 
 from __future__ import annotations
 

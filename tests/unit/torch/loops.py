@@ -1,4 +1,4 @@
-"""Two ways to train the same thing: a loop over `join`, and the loop one writes in plain PyTorch."""
+"""Two ways to train the same model: a loop over `join`, and a loop in plain PyTorch."""
 
 from __future__ import annotations
 

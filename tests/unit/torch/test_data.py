@@ -1,4 +1,4 @@
-"""What `join` makes of a dataset, a DataLoader and their options."""
+"""How `join` reads a dataset, a DataLoader and their options."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_joining_draws_no_random_numbers() -> None:
     torch.manual_seed(1)
     expected = torch.rand(3)
     torch.manual_seed(1)
-    model = nn.Linear(1, 1, device="meta")  # draws nothing
+    model = nn.Linear(1, 1, device="meta")  # draws no random numbers
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     elastic.join(model, optimizer, DataLoader(Items(), batch_size=4, sampler=SubsetRandomSampler(range(8))))
     assert torch.equal(torch.rand(3), expected)

@@ -27,7 +27,7 @@ def train(job: JoinedJob, model: nn.Module, after: Callable[[], Any] = lambda: N
 
 
 class DistributedDataParallel(nn.Module):
-    """Stands for torch's, which needs a process group."""
+    """Replaces torch's class, which needs a process group."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -259,7 +259,7 @@ def test_several_optimizers_are_called_by_the_script() -> None:
 
 
 def test_an_explicit_update_after_automatic_ones_is_refused() -> None:
-    """Which of the steps without a call were to be skipped, and which applied, nobody could tell."""
+    """It would be unclear which of the steps without a call should be skipped and which applied."""
     model = small_model()
     optimizer = sgd(model)
     job = join(model, optimizer)

@@ -1,4 +1,4 @@
-"""Where the training thread is: ages that add up only while the process runs, and what is no reason to worry."""
+"""The activity of the training thread: ages that grow only while the process runs, and harmless waits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from elasticdl.worker.activity import ActivityTracker
 
 
 class Hands:
-    """A clock that moves when told."""
+    """A clock that the test moves."""
 
     def __init__(self) -> None:
         self.now = 100.0

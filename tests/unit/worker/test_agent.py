@@ -1,4 +1,4 @@
-"""What the agent tells an unmodified script, and what it says about its end."""
+"""The environment that the agent gives an unmodified script, and its description of the exit."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from elasticdl.worker.evaluator import is_evaluation_due
 @pytest.mark.parametrize(
     ("steps", "epochs", "expected"),
     [
-        (0, 0, [5, 10, 15]),  # nothing said: each epoch
+        (0, 0, [5, 10, 15]),  # by default: each epoch
         (4, 0, [4, 8, 12, 15]),  # and at the end
         (0, 2, [10, 15]),
         (6, 1, [5, 6, 10, 12, 15]),

@@ -1,4 +1,4 @@
-"""How far a lease is, and which batches it has."""
+"""The progress of a lease and its batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which checkpoint is exported: that of the best step, where somebody asks for it and it is there."""
+"""The checkpoint that is exported: that of the best step, if this is requested and it exists."""
 
 from __future__ import annotations
 

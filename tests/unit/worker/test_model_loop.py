@@ -28,7 +28,7 @@ RECORDS, BATCH, RANKS = 22, 8, 2
 
 
 class Net(nn.Module):
-    """Remembers what it was given and what it computed in."""
+    """Remembers the sizes of its batches and the dtypes of its computation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Plain(Net):
 
 
 class Losses:
-    """As much of a contract as the loop needs. Labels are a pair, of which the second scales the loss."""
+    """The part of the contract that the loop needs. Labels are a pair, of which the second scales the loss."""
 
     def batch_loss(self, model: nn.Module, features: Any, labels: Any) -> Tensor:
         classes, scale = labels

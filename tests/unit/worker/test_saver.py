@@ -28,7 +28,7 @@ class State:
 
 
 class Disk:
-    """Stands for `store.write`: fails while it has an error to raise."""
+    """Replaces `store.write`: fails while it has an error to raise."""
 
     def __init__(self, error: Exception | None) -> None:
         self.error = error
@@ -126,7 +126,7 @@ def test_an_unexpected_error_does_not_end_the_thread_that_writes(monkeypatch: py
 
 def test_a_last_checkpoint_that_cannot_be_stored_is_saved_elsewhere_and_the_error_says_where(tmp_path: Path) -> None:
     full = tmp_path / "no-directory"
-    full.write_text("")  # what cannot hold a directory stands for a disk that is full
+    full.write_text("")  # a file that cannot hold a directory acts as a full disk
 
     with pytest.raises(CheckpointFailed, match=f"--checkpoint_dir_for_init={tmp_path}/rescued/checkpoint-000000007"):
         start_saver([], directory=full, rescue_directories=[full, tmp_path / "rescued"]).save_and_wait()

@@ -1,4 +1,4 @@
-"""A newcomer that repeats updates from any point on holds the state of those who made them."""
+"""A newcomer that repeats updates from any point has the state of the workers that made them."""
 
 from __future__ import annotations
 

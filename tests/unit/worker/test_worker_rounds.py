@@ -33,7 +33,7 @@ class FakeGroup:
 
 
 class Builder:
-    """Builds a round's group once told to; `built` waits for it to be seen."""
+    """Builds a round's group when the test allows it; `built` waits until it is seen."""
 
     def __init__(self) -> None:
         self._outcomes: dict[int, Future[FakeGroup | str]] = {}
@@ -56,8 +56,8 @@ class Builder:
         self._outcome(round_id).set_result(group)
         return group
 
-    def fail(self, round_id: int, why: str) -> None:
-        self._outcome(round_id).set_result(why)
+    def fail(self, round_id: int, reason: str) -> None:
+        self._outcome(round_id).set_result(reason)
 
     def close(self) -> None:
         """No thread may outlive its test."""

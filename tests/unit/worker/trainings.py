@@ -1,4 +1,4 @@
-"""A small `Training` that tests drive by hand: gradients are made up, as if they were reduced."""
+"""A small `Training` that tests drive by hand, with synthetic gradients in place of reduced ones."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def new_training(
 
 
 def reduced_gradient(training: TrainingState, *key: int) -> torch.Tensor:
-    """Made up by `key`, in a buffer as an exchange leaves it."""
+    """Returns a gradient generated from `key`, in a buffer as after an exchange."""
     buffer = training.gradients.acquire()
     flat = training.gradients.flat(buffer)
     generator = torch.Generator().manual_seed(hash(key) % (1 << 31))
@@ -48,7 +48,7 @@ def reduced_gradient(training: TrainingState, *key: int) -> torch.Tensor:
 
 
 def train_steps(training: TrainingState, steps: int) -> None:
-    """So many updates that are left to the job."""
+    """Makes this many updates that are applied by the job."""
     if not training.has_state:
         training.begin()
     for _ in range(steps):

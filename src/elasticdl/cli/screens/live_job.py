@@ -56,13 +56,13 @@ class JobScreen:
             self._notice = notice
             self._draw() if self._live else self._print(notice)
 
-    def show_master_away(self, was_there: bool, why: str = "") -> None:
+    def show_master_away(self, was_there: bool, reason: str = "") -> None:
         """Says that the master does not answer (yet), once, until it is back or another reason is known."""
         away = "master restarting… the workers train on meanwhile" if was_there else "master starting…"
         with self._lock:
-            if self._away.startswith(away) and (not why or why in self._away):
+            if self._away.startswith(away) and (not reason or reason in self._away):
                 return
-            self._away = f"{away} ({why})" if why else away
+            self._away = f"{away} ({reason})" if reason else away
             self._draw() if self._live else self._print(self._away)
 
     def _draw(self) -> None:

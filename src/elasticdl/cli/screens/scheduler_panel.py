@@ -108,18 +108,18 @@ def _display_order(job: tuple[str, ScheduledJobStatus]) -> tuple[bool, int, floa
 
 def change_lines(before: SchedulerReport | None, after: SchedulerReport, ended: Sequence[JobExited]) -> Iterator[str]:
     """Describes what changed between two reports, for output without a terminal."""
-    at = formatting.format_time(after.written_at)
+    written_at = formatting.format_time(after.written_at)
     jobs_before = before.jobs if before else {}
     for over in ended:
-        yield f"{at} {over.name} is over: {over.phase}"
+        yield f"{written_at} {over.name} is over: {over.phase}"
     for name, job in after.jobs.items():
         old = jobs_before.get(name)
         if old is None or old.allocated != job.allocated:
-            yield f"{at} {name} {_describe_change(old, job)}"
+            yield f"{written_at} {name} {_describe_change(old, job)}"
     was_in_trouble = before.policy_error if before else ""
     if after.policy_error != was_in_trouble:
         failed = f"policy {after.policy} failed, the last plan stays: {after.policy_error}"
-        yield f"{at} {failed if after.policy_error else f'policy {after.policy} decides again'}"
+        yield f"{written_at} {failed if after.policy_error else f'policy {after.policy} decides again'}"
 
 
 def _describe_change(old: ScheduledJobStatus | None, job: ScheduledJobStatus) -> str:

@@ -99,8 +99,8 @@ def _format_value(value: float | None, kind: ColumnKind) -> str:
     if value is None:
         return ""
     if kind is ColumnKind.DATE:
-        at = datetime.fromtimestamp(value, UTC)
-        return f"{at:%Y-%m-%d}" if value % 86_400 == 0 else f"{at:%Y-%m-%d %H:%M}"
+        moment = datetime.fromtimestamp(value, UTC)
+        return f"{moment:%Y-%m-%d}" if value % 86_400 == 0 else f"{moment:%Y-%m-%d %H:%M}"
     return f"{value:,.0f}" if value == int(value) and abs(value) < 1e12 else f"{value:.4g}"
 
 

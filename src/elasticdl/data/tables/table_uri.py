@@ -166,8 +166,8 @@ def _check_parameters(scheme: str, query: Mapping[str, str], allowed: tuple[str,
         raise _address_error(scheme, f"has unknown parameters: {', '.join(unknown)}; there are {', '.join(allowed)}")
 
 
-def _address_error(scheme: str, why: str) -> DataError:
-    return DataError(f"the address of the {scheme} table {why}; expected e.g. {_EXAMPLES[scheme]}")
+def _address_error(scheme: str, problem: str) -> DataError:
+    return DataError(f"the address of the {scheme} table {problem}; expected e.g. {_EXAMPLES[scheme]}")
 
 
 def read_secret(environ: Mapping[str, str], name: str) -> str | None:

@@ -65,7 +65,7 @@ def retire_master(api: Api, job: str, namespace: str) -> None:
 
 
 def write_refusal(api: Api, job: str, namespace: str, reason: str, exit_code: int) -> None:
-    """Record that the job cannot begin, and retire its master instead of restarting it for ever.
+    """Record that the job cannot begin, and retire its master instead of restarting it forever.
 
     An existing result stays.
     """

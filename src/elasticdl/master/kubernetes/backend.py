@@ -198,7 +198,7 @@ def _find_job_owners(api: Api, spec: JobSpec, namespace: str) -> JobOwners:
 
 
 def publish_refusal(spec: JobSpec, problem: ElasticDLError) -> None:
-    """Ends a job that cannot start with a result: a master that only failed would be restarted for ever."""
+    """Ends a job that cannot start with a result: a master that only failed would be restarted forever."""
     assert spec.cluster is not None
     try:
         api = Api.connect(role=naming.MASTER)

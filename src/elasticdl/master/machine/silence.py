@@ -57,9 +57,9 @@ def _is_awaited(job: MasterState, worker: Worker, now: float) -> bool:
     """
     heartbeat_timeout_s = job.spec.timing.heartbeat_timeout_s
     others = [holder for holder in job.present_holders() if holder.id != worker.id]
-    for other in others:
-        is_heard = now - last_heard_at(job, other) < heartbeat_timeout_s
-        if is_heard and now - job.observed.heard_since.get(other.id, now) >= heartbeat_timeout_s:
+    for other_replica in others:
+        is_heard = now - last_heard_at(job, other_replica) < heartbeat_timeout_s
+        if is_heard and now - job.observed.heard_since.get(other_replica.id, now) >= heartbeat_timeout_s:
             return True
     return not others and worker.is_external and not worker.is_connected
 

@@ -81,10 +81,10 @@ def _holds_last_copy(job: MasterState, ps: PsId, now: float) -> bool:
     """Whether a ps holds rows of which no ps that the master hears steadily has a copy."""
     fleet, observed, heartbeat_timeout_s = job.ledger.fleet, job.observed, job.spec.timing.heartbeat_timeout_s
 
-    def is_heard(other: PsId) -> bool:
-        is_steady = now - observed.heard_since.get(other, now) >= _SILENCE_FACTOR * heartbeat_timeout_s
-        is_recent = now - observed.heard_at.get(other, 0.0) < heartbeat_timeout_s
-        return fleet.ps[other].is_present and is_steady and is_recent
+    def is_heard(other_ps: PsId) -> bool:
+        is_steady = now - observed.heard_since.get(other_ps, now) >= _SILENCE_FACTOR * heartbeat_timeout_s
+        is_recent = now - observed.heard_at.get(other_ps, 0.0) < heartbeat_timeout_s
+        return fleet.ps[other_ps].is_present and is_steady and is_recent
 
     backup = fleet.backups.get(ps)
     if fleet.slots_of(ps) and not (backup and is_heard(backup)):
@@ -95,12 +95,12 @@ def _holds_last_copy(job: MasterState, ps: PsId, now: float) -> bool:
 def _others_are_heard(job: MasterState, ps: PsId, now: float) -> bool:
     """Whether another replica is heard, so that the silence is not that of the whole machine."""
     heartbeat_timeout_s, observed = job.spec.timing.heartbeat_timeout_s, job.observed
-    others: list[ReplicaId] = [other.id for other in job.ledger.fleet.present_ps() if other.id != ps]
+    others: list[ReplicaId] = [other_ps.id for other_ps in job.ledger.fleet.present_ps() if other_ps.id != ps]
     others += [worker.id for worker in job.ledger.membership.present_workers()]
     return any(
-        now - observed.heard_at.get(other, 0.0) < heartbeat_timeout_s
-        and now - observed.heard_since.get(other, now) >= heartbeat_timeout_s
-        for other in others
+        now - observed.heard_at.get(other_ps, 0.0) < heartbeat_timeout_s
+        and now - observed.heard_since.get(other_ps, now) >= heartbeat_timeout_s
+        for other_ps in others
     )
 
 

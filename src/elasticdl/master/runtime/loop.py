@@ -102,10 +102,10 @@ class MasterLoop:
         self._last_turn_at = self.clock.now()
         journaled, path = self.machine.state.ledger.entry_count, self._directory.events
         if self._log.written > journaled:  # entries are written after the journal is synced
-            why = (
+            problem = (
                 f"its end is missing, or all of it: {path} has {self._log.written} entries, and it leads to {journaled}"
             )
-            raise JournalDamaged(0, why, self._journal.location)
+            raise JournalDamaged(0, problem, self._journal.location)
 
     async def run_ticks(self) -> None:
         """Schedules turns at regular times until cancelled, so that deadlines are noticed."""

@@ -88,8 +88,10 @@ def verify_journal(stored: StoredJournal, spec: JobSpec) -> JournalVerification:
         verification.problem = JournalUnreadable(exc.writer, stored.location)
     journaled_entries = machine.state.ledger.entry_count
     if verification.problem is None and stored.entries > journaled_entries:
-        why = f"its end is missing: the event log has {stored.entries} entries, and it leads to {journaled_entries}"
-        verification.problem = JournalDamaged(len(stored.content), why, stored.location)
+        description = (
+            f"its end is missing: the event log has {stored.entries} entries, and it leads to {journaled_entries}"
+        )
+        verification.problem = JournalDamaged(len(stored.content), description, stored.location)
     verification.writer, verification.torn_bytes = reader.writer, reader.decoder.torn_bytes
     verification.step = machine.state.ledger.step
     return verification

@@ -75,7 +75,7 @@ MIN_REBALANCE_GAIN = 0.2
 UNBALANCED_FOR_S = 10.0
 REBALANCE_INTERVAL_S = 30.0
 # When a job gives up because rounds fail one after another although all members seem alive: a network may be down for
-# minutes, but a job that completes no step must not hold its machines for ever.
+# minutes, but a job that completes no step must not hold its machines forever.
 FAILING_FOR_S, MAX_FAILED_ROUNDS = 300.0, 20
 FAILED_REASON = "failed, although all its members seem alive"
 

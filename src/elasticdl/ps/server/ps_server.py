@@ -212,14 +212,14 @@ class PsServer:
         except SharedMemoryNotFound as exc:
             return ServeResult(PsMessage(MessageKind.REPLY, exc.request, status=ReplyStatus.MEMORY_NOT_FOUND))
         except MalformedMessage as exc:
-            why = f"malformed: {exc}"
+            reason = f"malformed: {exc}"
         except Exception as exc:  # one message must not end a thread that serves all workers
             _log.exception("a message that cannot be read")
-            why = f"malformed: {exc!r}"
+            reason = f"malformed: {exc!r}"
         with self._lock:
             self._malformed += 1
-        _log.warning("malformed message: %s", why)
-        return _refusal(request, why)
+        _log.warning("malformed message: %s", reason)
+        return _refusal(request, reason)
 
     def _answer(self, message: PsMessage) -> ServeResult | None:
         """Serves a message. None: the lock is held, and its holder may need this thread to release it."""
@@ -231,11 +231,11 @@ class PsServer:
                 return ServeResult(reply) if reply else None
             return self._ps_state.serve(message, wait=not self._ps_state.has_backups)
         except RequestRefused as exc:
-            why = str(exc)
+            reason = str(exc)
         except Exception as exc:  # one request must not end a thread that serves all workers
             _log.exception("%s: internal error", message.kind.name)
-            why = f"{message.kind.name}: internal error: {exc!r}"
-        return _refusal(message.request, why)
+            reason = f"{message.kind.name}: internal error: {exc!r}"
+        return _refusal(message.request, reason)
 
     def _open_memory(self, message: PsMessage) -> PsMessage:
         """Opens the shared memory of a worker, if it is on this machine."""
@@ -282,5 +282,5 @@ class _ServingThread:
             send_frames(self.socket, [*route, *messages.encode_message(answer.reply)])
 
 
-def _refusal(request: int, why: str, status: ReplyStatus = ReplyStatus.REFUSED) -> ServeResult:
-    return ServeResult(PsMessage(MessageKind.REPLY, request, status=status, text=why.encode()))
+def _refusal(request: int, reason: str, status: ReplyStatus = ReplyStatus.REFUSED) -> ServeResult:
+    return ServeResult(PsMessage(MessageKind.REPLY, request, status=status, text=reason.encode()))

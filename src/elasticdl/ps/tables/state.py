@@ -204,11 +204,11 @@ class PsState:
         with self._lock:
             self.backup, self.backup_failure = backup, ""
 
-    def fail_backup(self, backup: BackupHolder, why: str) -> None:
+    def fail_backup(self, backup: BackupHolder, reason: str) -> None:
         """Gives up a backup that is no longer complete: pushes go on without it, and the next heartbeat says why."""
         with self._lock:
             if self.backup == backup:
-                self.backup, self.backup_failure = None, f"{backup.target}: {why}"
+                self.backup, self.backup_failure = None, f"{backup.target}: {reason}"
 
     def drop_backup_of(self, owner: PsId) -> None:
         """Drops the backup that this ps holds of another."""

@@ -185,9 +185,11 @@ class LeaseTrainer:
             step, metrics = self._master.evaluation_results.popleft()
             for callback in self._model.callbacks:
                 callback.on_evaluation(step, metrics)
-        if not self._is_stopped and (why := next((c.stop_reason for c in self._model.callbacks if c.stop_reason), "")):
+        if not self._is_stopped and (
+            reason := next((c.stop_reason for c in self._model.callbacks if c.stop_reason), "")
+        ):
             self._is_stopped = True
-            self._tasks.end(why)
+            self._tasks.end(reason)
 
     # ---- one batch
 
@@ -307,8 +309,8 @@ class LeaseTrainer:
             return "left" if master.is_leaving else "released"
         if master.is_orphaned:
             return "the master is away for good"  # if it comes back, other workers train the rest
-        why = master.stop_reason
-        master.report_finished(0, 0, why)  # what is trained is known from the leases
+        reason = master.stop_reason
+        master.report_finished(0, 0, reason)  # what is trained is known from the leases
         while not master.is_released and not master.is_orphaned:
             request = master.next_export()
             if request is None:
@@ -319,4 +321,4 @@ class LeaseTrainer:
             if request.path:
                 self._tasks.export(request.path)
             master.report_exported(request.path)
-        return why or "all records are trained"
+        return reason or "all records are trained"

@@ -142,14 +142,14 @@ class ElasticEngine(TrainingLoop):
         if self._retried == step.number or not self.has_whole_state or step.is_void:
             raise exc
         self._retried = step.number
-        why = f"step {step.number}: {type(exc).__name__}: {exc}"
-        _log.warning("%s; the step is computed again\n%s", why, "".join(traceback.format_exception(exc)))
-        self._master.report_notice("step-retried", f"{why}; it is computed again")
+        reason = f"step {step.number}: {type(exc).__name__}: {exc}"
+        _log.warning("%s; the step is computed again\n%s", reason, "".join(traceback.format_exception(exc)))
+        self._master.report_notice("step-retried", f"{reason}; it is computed again")
         entered_round = self._participant.current
         if entered_round is None:
             raise exc
         if entered_round.group.size > 1:
-            self._participant.drop(entered_round.id, RoundBroken(why))
+            self._participant.drop(entered_round.id, RoundBroken(reason))
             self._participant.join_next()
         else:
             self.training.gradients.discard()

@@ -1,4 +1,4 @@
-"""What a person sees of a job."""
+"""The panel that shows a job to a user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The terminal a job is shown in."""
+"""The terminal that shows a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the scheduler looks: pure functions of its reports."""
+"""The view of the scheduler: pure functions of its reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the doctor finds, and whether that is enough."""
+"""The findings of the doctor, and its exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`elasticdl experiment`: a table, a picture and numbers beside the original's claim."""
+"""`elasticdl experiment`: a table, a figure and its data beside the original's claim."""
 
 from __future__ import annotations
 

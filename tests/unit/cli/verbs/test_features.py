@@ -1,4 +1,4 @@
-"""`elasticdl features`, as a person types it."""
+"""`elasticdl features` on the command line."""
 
 from __future__ import annotations
 

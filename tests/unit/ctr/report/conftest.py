@@ -1,4 +1,4 @@
-"""The fixtures of the command line's tests: a home of its own for every test, a zoo, a cluster."""
+"""The fixtures of the command line's tests: a home directory for each test, a zoo, a cluster."""
 
 from tests.unit.cli.conftest import _frameworks, cluster, elasticdl, home, status, zoo
 

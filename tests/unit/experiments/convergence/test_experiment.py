@@ -1,4 +1,4 @@
-"""`elasticdl experiment convergence` without its processes: what is run, when workers change, what is inside."""
+"""`elasticdl experiment convergence` without processes: its plan, changes of workers, and judgment."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_fixed_runs_are_judged_like_elastic_runs() -> None:
 
     judgment = judge_elastic_runs([*fixed, ran("elastic 4-8", 0, [0.59, 0.71, 0.745])])
 
-    # Of nine points of the fixed those of the third are inside but for its last, and 0.75 of the first.
+    # Of the nine points of fixed runs, the first two of the third run and 0.75 of the first run are inside.
     assert judgment["share of a fixed run inside the others"] == pytest.approx(3 / 9)
     assert judgment["share of an elastic run inside as many"] == pytest.approx((3 + 3 + 2) / 9)
 

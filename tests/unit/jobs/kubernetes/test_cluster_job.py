@@ -59,7 +59,7 @@ def submitted(cluster: FakeApi, spec: JobSpec, secrets: job_secrets.JobSecrets) 
 def master(
     cluster: FakeApi, spec: JobSpec, secrets: job_secrets.JobSecrets, tmp_path: Path, status: pb.JobStatus
 ) -> Iterator[ServedMaster]:
-    """Runs in a pod, and is reached through the API server only."""
+    """A job that runs in a pod and is reached only through the API server."""
     (tmp_path / "pod").mkdir()
     served = ServedMaster(spec, secrets, tmp_path / "pod", status)
     cluster.master = served.address
@@ -83,7 +83,7 @@ def test_the_status_of_a_running_job_comes_from_its_master(elasticdl: Run, maste
 
 
 def test_scale_and_stop_ask_the_master(elasticdl: Run, master: ServedMaster) -> None:
-    assert elasticdl("scale", "digits", "--workers=3").stdout == "3 workers wished for\n"
+    assert elasticdl("scale", "digits", "--workers=3").stdout == "3 workers requested\n"
     assert elasticdl("stop", "digits").stdout == "digits: stopping, with a checkpoint\n"
     assert [type(request).__name__ for request in master.asked] == ["ScaleRequest", "StopRequest"]
 
@@ -191,7 +191,7 @@ def test_scaling_a_job_also_changes_its_elastic_job(elasticdl: Run, cluster: Fak
     master_set = cluster.objects[STATEFUL_SET, "default", "digits-master"]
     master_set["metadata"]["ownerReferences"] = [owner]
 
-    assert elasticdl("scale", "digits", "--workers=3", "--ps=2").stdout == "3 workers wished for\n"
+    assert elasticdl("scale", "digits", "--workers=3", "--ps=2").stdout == "3 workers requested\n"
 
     job_spec = cluster.objects[ELASTIC_JOB, "default", "digits"]["spec"]
     assert (job_spec["workers"]["replicas"], job_spec["ps"]["replicas"]) == (3, 2)

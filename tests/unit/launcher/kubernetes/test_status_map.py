@@ -1,4 +1,4 @@
-"""How a master ends for good: it writes a result, then scales its set to zero."""
+"""How a master ends permanently: it writes a result, then scales its set to zero."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a launcher writes down and another reads."""
+"""The record that one launcher writes and another reads."""
 
 from __future__ import annotations
 

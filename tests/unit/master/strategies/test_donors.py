@@ -73,8 +73,8 @@ def test_every_newcomer_gets_a_holder_that_failed_for_it_least_often(
 # ---- in a whole job
 
 
-def fail(driver: Driver, newcomer: str, donor: str, why: str = "connection refused") -> list[Action]:
-    event = ev.RoundFailed(WorkerId(newcomer), driver.sequence(newcomer), driver.newest.id, why, donor)
+def fail(driver: Driver, newcomer: str, donor: str, reason: str = "connection refused") -> list[Action]:
+    event = ev.RoundFailed(WorkerId(newcomer), driver.sequence(newcomer), driver.newest.id, reason, donor)
     return driver.do(event)
 
 

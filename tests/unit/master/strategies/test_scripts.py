@@ -40,8 +40,8 @@ def beat_and_wait(driver: Driver, seconds: float, *workers: str) -> list[Action]
     return driver.do(*(driver.heartbeat(worker, step=-1) for worker in workers))
 
 
-def fail(driver: Driver, worker: str, why: str = "exited with code 1: boom") -> list[Action]:
-    return driver.do(ev.RoundFailed(WorkerId(worker), driver.sequence(worker), driver.newest.id, why))
+def fail(driver: Driver, worker: str, reason: str = "exited with code 1: boom") -> list[Action]:
+    return driver.do(ev.RoundFailed(WorkerId(worker), driver.sequence(worker), driver.newest.id, reason))
 
 
 def say_ready(driver: Driver, *workers: str) -> list[Action]:

@@ -1,4 +1,4 @@
-"""From what a master says to the model of its job, and from the batch of a plan to what its master is asked for."""
+"""From a master's status to the model of its job, and from the batch of a plan to the request to its master."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the scheduler's pulse says, and when."""
+"""The answers of the scheduler's health probes over time."""
 
 from __future__ import annotations
 

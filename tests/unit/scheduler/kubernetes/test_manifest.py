@@ -1,4 +1,4 @@
-"""The account of the scheduler may do just what the scheduler does."""
+"""The scheduler's account has exactly the rights that the scheduler needs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Used = tuple[str, str, str]  # where, verb, resource
 
 
 class Counted(Memory):
-    """Remembers what was asked of it, as roles name it."""
+    """Remembers its requests in the terms of roles."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class Counted(Memory):
 
 
 class Silent:
-    """A watch that tells nothing until it is closed."""
+    """A watch that yields nothing until it is closed."""
 
     def __init__(self) -> None:
         self._closed = threading.Event()

@@ -1,4 +1,4 @@
-"""A namespace in memory: what a policy is shown, and what is written."""
+"""A namespace in memory: the snapshot for the policy, and the patches that are written."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.unit.scheduler.kubernetes.test_capacity import SLOT, node, pod
 
 
 class Memory:
-    """As much of an API server as is needed."""
+    """An API server, as far as these tests need one."""
 
     def __init__(self) -> None:
         self.objects: dict[ResourceKind, list[dict[str, Any]]] = {NODE: [], POD: [], ELASTIC_JOB: [], CONFIG_MAP: []}

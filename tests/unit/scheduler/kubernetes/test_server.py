@@ -1,4 +1,4 @@
-"""What makes the scheduler decide anew, and what of it fails."""
+"""What makes the scheduler decide again, and how it handles failures."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
     def follow(
         api: Any, kind: ResourceKind, namespace: str, labels: str, stopped: threading.Event
     ) -> Iterator[list[ObjectChange]]:
-        """One newcomer, when the test says so."""
+        """Yields one new object when the test says so."""
         while kind == ELASTIC_JOB and not stopped.wait(0.01):
             if news.is_set():
                 news.clear()

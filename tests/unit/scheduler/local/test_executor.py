@@ -1,4 +1,4 @@
-"""What is carried out ends in an event, also where nothing can be done."""
+"""Every action ends in an event, even if nothing can be done."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SPEC = JobSpec.model_validate({"name": "a", "model": {"definition": "m.forward"}
 
 
 class Started:
-    """Launchers that were started, without any."""
+    """Records the launchers that would be started."""
 
     def __init__(self) -> None:
         self.all: list[tuple[JobSpec, Mapping[str, str]]] = []

@@ -1,4 +1,4 @@
-"""The queue's files: whole, private, and enough for the next scheduler."""
+"""The queue's files: complete, private, and sufficient for the next scheduler."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_report_counts_used_devices() -> None:
 
 
 def write(queue: SubmissionQueue, name: str, state: ScheduledJobState, launches: int, phase: str = "") -> None:
-    """As a scheduler that died may leave a job."""
+    """Leaves a job as a scheduler that died may leave it."""
     queue.submit(submission(name))
     report = queue.load_report()
     jobs = dict(report.jobs) if report else {}

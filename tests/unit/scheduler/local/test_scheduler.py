@@ -1,4 +1,4 @@
-"""When the policy is asked, and that the scheduler of this machine decides as a plain loop does."""
+"""When the policy is called, and that the local scheduler decides as a plain loop does."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.unit.scheduler.local.jobs import InOrder, allocated_workers, status_r
 
 @dataclass(frozen=True)
 class Moody(InOrder):
-    """Fails while it is told to."""
+    """Fails while the test says so."""
 
     moods: list[bool] = field(default_factory=list)
 
@@ -76,7 +76,7 @@ def test_an_interval_of_the_user_overrides_that_of_the_policy() -> None:
 
 
 class Plain:
-    """A simulated cluster in a few lines: what the plan says is so at once."""
+    """A simple simulated cluster: plans take effect at once."""
 
     def __init__(self, devices: int) -> None:
         self.nodes = (NodeInfo(LOCAL_NODE, devices),)
@@ -84,7 +84,7 @@ class Plain:
         self.at = 0.0
 
     def happen(self, events: list[JobEvent], now: float) -> bool:
-        """Whether the jobs are others now."""
+        """Whether the jobs have changed."""
         self.snapshot(now)
         before = set(self.jobs)
         for event in events:
@@ -121,7 +121,7 @@ class Plain:
 
 @dataclass(frozen=True)
 class LeastServed(InOrder):
-    """Those first that had the least: a policy that lives on accounts. Remembers how often it was asked."""
+    """Least attained service first: a policy that depends on accounts. Counts its calls."""
 
     def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
         queue = sorted(snapshot.jobs, key=lambda job: (job.attained_s, job.restarts, job.name))
@@ -131,7 +131,7 @@ class LeastServed(InOrder):
 
 
 class Machine:
-    """Carries out what is due, a moment later and in its own order, as real jobs do."""
+    """Carries out due actions slightly later and in its own order, as real jobs do."""
 
     def __init__(self) -> None:
         self.stopping: list[str] = []
@@ -182,7 +182,7 @@ def decide_alike(coming: Coming, devices: int, policy: Policy) -> None:
         simulated = loop.run_once(now) if plain.jobs and (is_tick or (has_news and policy.decides_on_events)) else None
         actions = scheduler.step(events, now)
         decided = scheduler.loop.plan
-        for moment in range(1, 8):  # what is due is carried out; nothing of it asks the policy again
+        for moment in range(1, 8):  # due actions are carried out; none of them calls the policy again
             actions = scheduler.step(machine.answer(actions, now + moment * 0.001), now + moment * 0.001)
         if simulated is not None:
             assert decided == simulated

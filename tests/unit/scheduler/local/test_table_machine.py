@@ -1,7 +1,7 @@
-"""Random histories of a machine under the scheduler: jobs come, end, die; news are late; the scheduler dies, too.
+"""Random histories of a machine with a scheduler: jobs come, end and die; events are late; the scheduler dies, too.
 
-Whatever happens, workers never have more devices than there are, one thing at a time is done about a job, and once
-nothing more happens every job has what the plan gives it.
+Workers never have more devices than exist, a job has at most one action at a time, and once
+nothing more happens every job has its allocation.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DEVICES = 5
 class Process:
     """A job that really runs: what its master requests, and its live workers."""
 
-    wish: int
+    desired: int
     living: int
     is_stopping: bool = False
 
@@ -41,8 +41,8 @@ class MachineUnderScheduler(RuleBasedStateMachine):
         self.queue: dict[str, JobSubmission] = {}
         self.world: dict[str, Process] = {}
         self.unwanted: set[str] = set()
-        self.doing: list[ev.JobAction] = []  # begun, not yet carried out
-        self.late: list[ev.JobStatusReported] = []  # told, not yet heard
+        self.doing: list[ev.JobAction] = []  # started, not yet carried out
+        self.late: list[ev.JobStatusReported] = []  # sent, not yet received
         self.report: SchedulerReport = self.turns.report(self.now)
 
     # ---- the scheduler
@@ -88,7 +88,7 @@ class MachineUnderScheduler(RuleBasedStateMachine):
             case _ if fails or process is None or process.is_stopping:
                 return [ev.ActionFailed(name, self.now)]
             case ev.ResizeJob(_, workers):
-                process.wish, process.living = workers, max(workers, process.living)
+                process.desired, process.living = workers, max(workers, process.living)
             case ev.SuspendJob() | ev.StopJob():
                 process.is_stopping = True
         return [ev.ActionSucceeded(name, self.now)]
@@ -127,7 +127,7 @@ class MachineUnderScheduler(RuleBasedStateMachine):
         self.now += 0.01
         phase = "stopping" if process.is_stopping else "running"
         return ev.JobStatusReported(
-            name, self.now, phase, process.wish, process.living, ev.JobProgress(step=int(self.now))
+            name, self.now, phase, process.desired, process.living, ev.JobProgress(step=int(self.now))
         )
 
     @precondition(lambda self: self.late)
@@ -139,7 +139,7 @@ class MachineUnderScheduler(RuleBasedStateMachine):
     @rule(data=st.data())
     def workers_leave(self, data: st.DataObject) -> None:
         process = self.world[data.draw(st.sampled_from(sorted(self.world)))]
-        process.living = max(process.wish, process.living - 1)
+        process.living = max(process.desired, process.living - 1)
 
     @precondition(lambda self: self.world)
     @rule(data=st.data(), phase=st.sampled_from(["succeeded", "failed", "stopped"]))
@@ -174,7 +174,8 @@ class MachineUnderScheduler(RuleBasedStateMachine):
     @invariant()
     def nobody_has_more_than_there_is(self) -> None:
         used = sum(
-            max(job_entry.living, job_entry.wish) * self.queue[name].devices for name, job_entry in self.world.items()
+            max(job_entry.living, job_entry.desired) * self.queue[name].devices
+            for name, job_entry in self.world.items()
         )
         assert used <= DEVICES
 
@@ -188,7 +189,7 @@ class MachineUnderScheduler(RuleBasedStateMachine):
         assert all(job_entry.reason for job_entry in self.report.jobs.values())
 
     def teardown(self) -> None:
-        """Nothing more happens but what is due: then every job has what it is given."""
+        """After all due actions every job has its allocation."""
         for _ in range(40):
             while self.doing:
                 self.step(*self._carried_out(self.doing.pop(0), fails=False))
@@ -197,15 +198,15 @@ class MachineUnderScheduler(RuleBasedStateMachine):
                 if process.is_stopping:
                     self._end(name, "stopped")
                 else:
-                    process.living = process.wish
+                    process.living = process.desired
                     self.step(self._report_status(name))
             for name, entry in list(self.turns.job_table.entries.items()):
                 if entry.state is not ScheduledJobState.WAITING and name not in self.world and not entry.is_busy:
-                    self.step(ev.JobLost(name))  # what a watcher says of a start that never was
+                    self.step(ev.JobLost(name))  # the report of a watcher about a start that never happened
             self.now += 1.0
             self.step()
         entries = self.turns.job_table.entries
-        assert {name: job_entry.wish for name, job_entry in self.world.items()} == {
+        assert {name: job_entry.desired for name, job_entry in self.world.items()} == {
             name: entry.worker_count for name, entry in entries.items() if entry.allocated
         }
         assert not any(entry.is_stop_requested for entry in entries.values())

@@ -1,4 +1,4 @@
-"""What is believed of jobs that were measured, and of those that were not."""
+"""Estimates for jobs with and without measurements."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_a_total_batch_is_split_among_workers_and_passes(total: int, workers: in
 
 @pytest.mark.parametrize(("workers", "nodes"), PLACES)
 def test_the_best_batch_is_nearly_the_best_of_all(workers: int, nodes: int) -> None:
-    """Fifty sizes are tried of thousands."""
+    """Of thousands of sizes only fifty are tried."""
     best = best_by_trying_all(workers, nodes)
 
     rates = float(AdaptiveBatchModel(MODEL, NOISE, LIMITS).work_per_s(workers, nodes))

@@ -1,4 +1,4 @@
-"""The few sizes that Sia chooses from."""
+"""The configurations that Sia chooses from."""
 
 from __future__ import annotations
 

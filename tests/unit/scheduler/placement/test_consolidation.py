@@ -1,4 +1,4 @@
-"""Jobs come onto fewer nodes where that pays."""
+"""Jobs move onto fewer nodes if that pays."""
 
 from __future__ import annotations
 

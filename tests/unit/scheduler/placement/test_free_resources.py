@@ -1,4 +1,4 @@
-"""What is left on the nodes while a plan is made."""
+"""The free resources of nodes while a plan is made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On which nodes workers go."""
+"""The choice of nodes for workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prices and the cheapest way through the slots."""
+"""Prices, and the cheapest schedule over the slots."""
 
 from __future__ import annotations
 

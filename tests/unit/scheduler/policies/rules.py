@@ -1,4 +1,4 @@
-"""What each of these policies must keep, whatever it is shown: random small clusters, and a decision carried out."""
+"""The rules that these policies must keep on random small clusters, after decisions were carried out."""
 
 from __future__ import annotations
 

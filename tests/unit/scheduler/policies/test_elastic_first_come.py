@@ -1,4 +1,4 @@
-"""Whoever comes starts at once with whatever is free."""
+"""Elastic first come: a job starts at once with all free devices."""
 
 from __future__ import annotations
 

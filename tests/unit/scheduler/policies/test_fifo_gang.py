@@ -1,4 +1,4 @@
-"""First come, first served, in whole gangs."""
+"""First come, first served, in complete gangs."""
 
 from __future__ import annotations
 

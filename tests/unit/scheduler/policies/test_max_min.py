@@ -1,4 +1,4 @@
-"""Jobs of equal priority give way to each other."""
+"""Max-min: jobs of equal priority make room for each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OASiS: accepted with all of its future, or not."""
+"""OASiS: a job is accepted with its complete schedule, or rejected."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ POLICY = Oasis(horizon_slots=12)
 
 
 def job(name: str, slots: float = 1.0, **more: object) -> JobInfo:
-    """So many slots of work for one worker."""
+    """Returns a job with this many slots of work for one worker."""
     return JobInfo(name, 0.0, work_left=slots * SLOT, **{"max_workers": 4, **more})  # type: ignore[arg-type]
 
 

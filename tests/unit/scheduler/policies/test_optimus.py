@@ -1,4 +1,4 @@
-"""Optimus: a worker each, then to whoever gains most."""
+"""Optimus: one worker for each job, then the next one to the job that gains the most."""
 
 from __future__ import annotations
 

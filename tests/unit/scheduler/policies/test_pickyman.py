@@ -1,4 +1,4 @@
-"""PickyMan stops the jobs that lose the least by it."""
+"""PickyMan stops the jobs whose stop costs the least."""
 
 from __future__ import annotations
 

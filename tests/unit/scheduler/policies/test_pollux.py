@@ -41,7 +41,7 @@ def test_a_job_gets_at_most_twice_what_it_was_measured_with_and_one_worker_at_fi
 
 
 def test_an_equally_good_plan_does_not_replace_the_current_one() -> None:
-    """All have what they could wish for."""
+    """All jobs have the workers they can use."""
     full = [running(f"j{index}", {f"n{index}": 4}, 1, 4, speeds=(SpeedSample(1, 4, 8, 0.1, 0.1),)) for index in (0, 1)]
 
     assert workers_of(decided(QUICK, nodes(4, 4), *full)) == {"j0": {"n0": 4}, "j1": {"n1": 4}}

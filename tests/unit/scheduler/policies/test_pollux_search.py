@@ -1,4 +1,4 @@
-"""Pollux's search: what it ranks, mends and finds."""
+"""Pollux's search: ranking, repairing and finding plans."""
 
 from __future__ import annotations
 

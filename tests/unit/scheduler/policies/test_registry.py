@@ -18,7 +18,7 @@ def test_parameters_are_those_of_the_class() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "message"),
     [
         ("best", "no policy 'best'; there are"),
         ("elastic-first-come:speed=3", "expected NAME=VALUE with one of name, is_rigid"),
@@ -26,8 +26,8 @@ def test_parameters_are_those_of_the_class() -> None:
         ("elastic-first-come:interval_s=soon", "interval_s is a float, received 'soon'"),
     ],
 )
-def test_a_wrong_name_or_parameter_is_refused_with_a_sentence(text: str, why: str) -> None:
+def test_a_wrong_name_or_parameter_is_refused_with_a_sentence(text: str, message: str) -> None:
     with pytest.raises(SpecError) as refused:
         load_policy(text)
 
-    assert why in str(refused.value)
+    assert message in str(refused.value)

@@ -1,4 +1,4 @@
-"""Themis: leases, fairness of finishing, and an auction in which it does not pay to lie."""
+"""Themis: leases, finish-time fairness, and an auction in which lying does not pay."""
 
 from __future__ import annotations
 

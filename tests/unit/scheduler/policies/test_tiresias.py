@@ -16,7 +16,7 @@ POLICY = Tiresias(threshold_s=1000.0)
 def turns(
     policy: Tiresias, cluster: tuple[NodeInfo, ...], *jobs: JobInfo, times: int, every_s: float = 60.0
 ) -> list[set[str]]:
-    """Who ran after each decision."""
+    """The jobs that ran after each decision."""
     snapshot, memory, started = Snapshot(0.0, cluster, jobs), None, []
     for _ in range(times):
         decision = policy.decide(snapshot, memory)

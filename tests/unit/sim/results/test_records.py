@@ -1,4 +1,4 @@
-"""Records in columns are the records that were given."""
+"""Records in columns equal the original records."""
 
 from __future__ import annotations
 

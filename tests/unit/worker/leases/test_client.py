@@ -1,4 +1,4 @@
-"""Leases behind the training thread's back."""
+"""Leases that are fetched and reported in a background thread."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SOON_S = 30.0
 
 
 class Master:
-    """Hands out shards of ten records, answers only when let."""
+    """Hands out shards of ten records, and answers only when the test allows it."""
 
     def __init__(self, leases: int) -> None:
         self.left = [pb.Lease(id=number, start=10 * number, stop=10 * number + 10) for number in range(1, leases + 1)]

@@ -1,4 +1,4 @@
-"""What a worker by leases tells the master: each batch counts once, whatever happens to a report."""
+"""The reports of a worker with leases: each batch counts once, even if a report is lost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BATCH, SIZE = 5, 15
 
 
 class OneLease:
-    """A master with a single shard, that fails to hear one of the messages; it hands the shard out again then."""
+    """A master with a single shard that loses one of the messages, and then hands the shard out again."""
 
     def __init__(self, fails_at: int, error: Exception) -> None:
         self.heard: list[pb.LeaseReport] = []

@@ -1,4 +1,4 @@
-"""Batches of a user's dataset in the order of the plan, whatever happens to the share."""
+"""Batches of a user's dataset in the order of the plan, for any changes of the share."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_an_early_batch_is_read_once() -> None:
     assert early is not None and early.value == [2, 3]
     assert value(feed, 0, 1) == [2, 3]
     assert feed.read_early(1, 0) is not None
-    feed.prefetch(1, RankRange(0, 1))  # the share changed, the early batch is of it
+    feed.prefetch(1, RankRange(0, 1))  # the share changed, and the early batch belongs to the new one
     assert value(feed, 1, 0) == [4, 5]
     assert dataset.reads == list(range(6))
 
@@ -192,7 +192,7 @@ def test_structures_are_moved_to_a_device_as_they_are() -> None:
 
 
 class Flawed(Numbers):
-    """Some items cannot be read: each as often as is said of it."""
+    """A dataset of which some items cannot be read, each for a given number of times."""
 
     def __init__(self, count: int, failures: dict[int, int]) -> None:
         super().__init__(count)
@@ -217,7 +217,7 @@ def test_items_that_fail_twice_are_skipped_and_reported_if_the_job_allows_it() -
     plan = TrainingPlan(records=8, global_batch=8, logical_ranks=2, shuffle=False)
     reported: list[tuple[int, str]] = []
     fetcher = ItemFetcher(as_source(Flawed(8, {2: 99, 5: 99}), "numbers"), list, plan.seed, skips_bad=True)
-    bad = BadRecords(2, lambda source, record, why: reported.append((record, why)))
+    bad = BadRecords(2, lambda source, record, reason: reported.append((record, reason)))
     feed = LoaderFeed(ItemRequests(fetcher, plan, None, bad), plan, LoaderOptions(), CPU).start()
     feed.prefetch(0, RankRange(0, 2))
 

@@ -1,4 +1,4 @@
-"""Where streams stand, told to all members of a round."""
+"""The positions of streams, shared with all members of a round."""
 
 from __future__ import annotations
 

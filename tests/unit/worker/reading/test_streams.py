@@ -143,7 +143,7 @@ def test_a_known_state_avoids_skipping_records() -> None:
 
 
 def test_a_stream_that_is_far_behind_is_opened_again() -> None:
-    """A worker has a stream again that others have read meanwhile."""
+    """A worker gets a stream back that other workers have read in the meantime."""
     plan = plan_of(400, 8, 2)
     first, second = feed_of(Stateful(400), plan), feed_of(Stateful(400), plan)
     step_batches(second, 0, RankRange(0, 2))

@@ -118,7 +118,7 @@ def test_a_checkpoint_without_a_scale_means_an_unchanged_batch() -> None:
         (5, (0, 1), (1, 2)),
         (9, (1, 2), (1, 2)),
         (50, (0, 1), (2, 8)),  # one is passed over
-        (5, (3, 4), (3, 4)),  # who has not heard of a newer one does not turn it back
+        (5, (3, 4), (3, 4)),  # a worker that does not know of a newer change does not revert it
     ],
 )
 def test_the_newest_change_whose_step_is_reached_applies(

@@ -1,4 +1,4 @@
-"""Digests of the training state: whatever differs is seen, whatever is the same is not reported."""
+"""Digests of the training state: every difference is detected, and nothing else."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_the_order_of_first_gradients_does_not_matter() -> None:
     for parameters in (last, first):
         for parameter in model.parameters():
             parameter.grad = torch.ones_like(parameter) if any(parameter is p for p in parameters) else None
-        live.optimizer.step()  # before the training holds a state, so nobody minds
+        live.optimizer.step()  # before the training holds a state, so it is allowed
     live.begin()
     image = live.capture()
     restored = new_training()
@@ -102,7 +102,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 
 def test_a_worker_left_in_eval_mode_is_named_if_the_mode_matters() -> None:
-    """Linear layers compute the same in both modes: to forget model.train() harms nobody there."""
+    """Linear layers compute the same in both modes, so forgetting model.train() is harmless there."""
     plain, dropping = new_training(), new_training()
     assert isinstance(dropping.model, nn.Sequential)
     dropping.model.append(nn.Dropout())

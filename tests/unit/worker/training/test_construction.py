@@ -1,4 +1,4 @@
-"""Constructors of a training store; `register_hooks` acts."""
+"""Constructors of a training only store their arguments; `register_hooks` acts."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def loss(net: nn.Module, rank: int, index: int) -> torch.Tensor:
 
 
 def step(counts: list[int], *, measures: bool) -> tuple[torch.Tensor, NoiseEstimate | None]:
-    """An update of two passes by so many members: the sum, and what they make of their tails."""
+    """An update of two passes by these members: returns the sum, and the estimate from their tails."""
     tree, layout = ReductionTree(RANKS), StepReportLayout(RANKS)
     rows, nodes, meters = [], [], []
     batch = AdaptiveBatch(LrScaling.SQRT, GLOBAL_BATCH)

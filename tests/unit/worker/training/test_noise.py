@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 
 
 def gradients(rng: np.random.Generator, mean: Floats, sigma: Floats, sizes: list[int]) -> list[Floats]:
-    """Mean gradients of batches of so many records; a record's gradient has the covariance diag(sigma²)."""
+    """Mean gradients of batches of these sizes; a record's gradient has the covariance diag(sigma²)."""
     return [mean + sigma * rng.standard_normal(DIMENSIONS) / np.sqrt(size) for size in sizes]
 
 

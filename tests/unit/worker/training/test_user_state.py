@@ -1,4 +1,4 @@
-"""The state of the user's script: kept, restored, and stepped with its optimizer."""
+"""The state of the user's script: saved, restored, and stepped with its optimizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Passes that are thrown away: over every size that a batch may have, without a trace."""
+"""Warm-up passes over every size that a batch may have, which leave no trace."""
 
 from __future__ import annotations
 

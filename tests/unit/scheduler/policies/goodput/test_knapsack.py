@@ -1,4 +1,4 @@
-"""Sizes for jobs: against all there are."""
+"""Sizes for jobs, compared with an exhaustive search."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_exact_solution_is_the_best_of_all_choices(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize("is_concave", [False, True])
 def test_the_hull_solution_loses_at_most_the_value_of_one_job(seed: int, is_concave: bool) -> None:
-    """What it may miss is less than the greatest value of one job: a step that did not fit."""
+    """The loss is less than the greatest value of one job: at most one step did not fit."""
     jobs, capacity = random_jobs(seed, jobs=12, is_concave=is_concave), 10 + seed
     value, devices = worth(jobs, knapsack.solve_by_hull([[options] for options in jobs], [capacity]))
     best, _ = worth(jobs, knapsack.solve_exactly(jobs, capacity))
