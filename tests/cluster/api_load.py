@@ -1,4 +1,4 @@
-"""How many requests an API server answered, told apart by who asked. From its own figures.
+"""Counts the requests to an API server by client, from its own metrics.
 
 It counts requests by FlowSchema, and a FlowSchema may be made for any user: one for the operator, one for all masters
 of a namespace. They get the priority level that service accounts have anyway, so counting changes nothing.
@@ -27,13 +27,13 @@ _REFUSED = "apiserver_flowcontrol_rejected_requests_total"
 
 
 class ApiLoad:
-    """Requests so far: subtract two to know those in between."""
+    """Requests since the server started; subtract two readings to get those in between."""
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
 
     def by_whom(self) -> Counter[str]:
-        """Of operator, masters and all others (Kubernetes's parts, kwok, kubectl)."""
+        """Requests of the operator, of masters and of all others (the control plane, kwok, kubectl)."""
         requests: Counter[str] = Counter()
         for name, labels, value in self._figures():
             if name == _BY_WHOM:
@@ -41,7 +41,7 @@ class ApiLoad:
         return requests
 
     def refused(self) -> int:
-        """Requests the server had no room for."""
+        """Requests that the server rejected because it was overloaded."""
         return sum(value for name, _, value in self._figures() if name == _REFUSED)
 
     @staticmethod
@@ -56,8 +56,8 @@ class ApiLoad:
 
 
 @contextmanager
-def counted(kube: Kube, operator: str, namespace: str) -> Iterator[ApiLoad]:
-    """With FlowSchemas for the operator, a user, and for all service accounts of `namespace`."""
+def count_requests(kube: Kube, operator: str, namespace: str) -> Iterator[ApiLoad]:
+    """Applies FlowSchemas for the operator (a user) and all service accounts of `namespace` until the block ends."""
     operator_namespace, _, operator_name = operator.removeprefix("system:serviceaccount:").partition(":")
     subjects = {
         OPERATOR: {

@@ -65,7 +65,7 @@ class Crowd:
         return {"apiVersion": "elasticdl.org/v1", "kind": "ElasticJob", "metadata": metadata, "spec": spec}
 
     def masters(self) -> dict[str, tuple[str, int]]:
-        """Uid and restarts of the pod of each, by name."""
+        """The uid and the restarts of each master's pod, by name."""
         pods, _ = self._api.list(POD, self.namespace, "elasticdl.org/role=master")
         return {pod["metadata"]["name"]: (pod["metadata"]["uid"], _restarts(pod.get("status", {}))) for pod in pods}
 
@@ -73,7 +73,7 @@ class Crowd:
         return self._api.get(STATEFUL_SET, f"{self.name(number)}-master", self.namespace) is not None
 
     def left(self, number: int) -> list[str]:
-        """All there is of one job. (By its labels: to read the names of thousands is slow.)"""
+        """All objects of one job, found by their labels: reading the names of thousands is slow."""
         name = self.name(number)
         names = [
             f"{kind.kind} {resource['metadata']['name']}"
@@ -90,7 +90,7 @@ class Crowd:
         self._api.delete(ELASTIC_JOB, self.name(number), self.namespace)
 
     def deleted_s(self, number: int, patience_s: float) -> float:
-        """Delete a job; how long until nothing is left of it."""
+        """Deletes a job and returns the seconds until none of its objects is left."""
         began = time.monotonic()
         self.delete(number)
         while left := self.left(number):
@@ -116,7 +116,7 @@ def empty_namespace(kube: Kube, namespace: str) -> Iterator[Api]:
 
 @contextmanager
 def fake_nodes(kube: Kube, count: int) -> Iterator[None]:
-    """As many as asked for, unless some are there already."""
+    """Creates `count` fake nodes until the block ends, unless some exist already."""
     if kube.get("nodes", "--selector=type=kwok")["items"]:
         yield
         return
@@ -128,7 +128,7 @@ def fake_nodes(kube: Kube, count: int) -> Iterator[None]:
 
 
 def _adjustments() -> dict[str, Any]:
-    """Masters see this machine; workers need nothing but a node that is none."""
+    """Masters run this checkout; workers only need a fake node."""
     seen = on_this_machine()
     (container,) = seen["master_pod"]["spec"]["containers"]
     master = {"spec": {**seen["pod"]["spec"], **_REAL, "containers": [container]}}

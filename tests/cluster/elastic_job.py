@@ -79,7 +79,7 @@ class ElasticJob(ClusterJob):
         return {head[start:end].strip(): line[start:end].strip() for start, end in columns}
 
     def left(self) -> list[str]:
-        """All objects with the name of the job, with labels or without."""
+        """All objects with the name of the job, labelled or not."""
         names = self.kubectl("get", KINDS, "--output=name").split()
         ends = (f"/{self.name}", f"-{self.name}")
         return [name for name in names if f"/{self.name}-" in name or name.endswith(ends)]

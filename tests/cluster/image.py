@@ -54,7 +54,7 @@ def ensure(kind: Kind) -> Path:
 
 
 def content_hash() -> str:
-    """What the image depends on: the package, its core, its description, the models and how it is built."""
+    """A hash of everything in the image: the package, its native core, its metadata, the models and the build."""
     digest = hashlib.sha256()
     single = [ROOT / "pyproject.toml", ROOT / "setup.py", Path(__file__)]
     trees = [path for name in ("src", "native", "model_zoo") for path in sorted((ROOT / name).rglob("*"))]
@@ -84,14 +84,14 @@ def build_options() -> tuple[list[str], list[str]]:
 
 
 def podman(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run podman with runc, where it is there: the runtime of the nodes."""
+    """Runs podman, with runc if it is installed: the runtime of the nodes."""
     runtime = shutil.which("runc", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     runtime_options = ["--runtime", runtime] if runtime else []
     return subprocess.run([*PODMAN, *runtime_options, *words], capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
 
 def make_base() -> None:
-    """See to the image everything is built FROM: there may be no registry to pull it from."""
+    """Creates the base image if it does not exist: there may be no registry to pull it from."""
     if not _has(BASE):
         subprocess.run([str(KUBE), "base", BASE], check=True, stdout=subprocess.DEVNULL)
 

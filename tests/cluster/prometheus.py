@@ -28,7 +28,10 @@ def why_not() -> str:
 
 
 def configuration(directory: Path, monitors: list[dict[str, Any]]) -> dict[str, Any]:
-    """What Prometheus's operator makes of ServiceMonitors, with targets in files: Debian's knows no Kubernetes."""
+    """The configuration that the Prometheus operator makes of ServiceMonitors, with targets in files.
+
+    Debian's Prometheus is built without the discovery of Kubernetes.
+    """
     return {
         "global": {"scrape_interval": f"{EVERY_S}s", "scrape_timeout": f"{EVERY_S}s"},
         "scrape_configs": [
@@ -43,7 +46,7 @@ def configuration(directory: Path, monitors: list[dict[str, Any]]) -> dict[str, 
 
 
 def discover(kube: Kube, monitors: list[dict[str, Any]], directory: Path) -> None:
-    """Write down whom the monitors select now: the endpoints of services by label, their port by name."""
+    """Writes the targets that the monitors select now: the endpoints of services by label, their port by name."""
     for monitor in monitors:
         labels = monitor["spec"]["selector"]["matchLabels"]
         selector = ",".join(f"{name}={value}" for name, value in labels.items())
@@ -82,7 +85,7 @@ class Prometheus:
             raise AssertionError(f"{query}: {exc.read().decode()}") from exc
 
     def values(self, expression: str) -> list[float]:
-        """Those of every series that the expression has now."""
+        """The current value of each series of the expression."""
         series = self.ask("/api/v1/query", query=expression)["data"]["result"]
         return [float(sample["value"][1]) for sample in series]
 

@@ -22,7 +22,7 @@ PATIENCE_S = 600.0
 
 
 class Measures(NamedTuple):
-    """How long to look, and how many pods to delete: one after another, and at once."""
+    """How long to measure, and how many pods to delete: one after another, and at once."""
 
     single: int = 20
     at_once: int = 50
@@ -42,7 +42,7 @@ _ALL = Measures()
 
 @dataclass
 class Stage:
-    """What was seen with so many jobs. Requests and processor time are those of the jobs added last."""
+    """Measurements with `jobs` jobs. Requests and processor time are those of the jobs added last."""
 
     jobs: int
     pods: int
@@ -76,7 +76,7 @@ class Scale:
         self.say(f"{len(kube.get('nodes', '--selector=type=kwok')['items'])} nodes of kwok")
         stack.enter_context(host_operator.running(kube))
         self._api = stack.enter_context(crowd.empty_namespace(kube, NAMESPACE))
-        self._load = stack.enter_context(api_load.counted(kube, host_operator.USER, NAMESPACE))
+        self._load = stack.enter_context(api_load.count_requests(kube, host_operator.USER, NAMESPACE))
         self._pods = stack.enter_context(WorkerPods(self._api, NAMESPACE))
         self._crowd = crowd.Crowd(kube, self._api, NAMESPACE, workers)
         self._jobs = 0
@@ -85,7 +85,7 @@ class Scale:
         print(f"{time.monotonic() - self._began:6.0f} s  {words}", file=sys.stderr, flush=True)
 
     def grow(self, jobs: int) -> Stage:
-        """Apply jobs until there are so many; look; disturb them."""
+        """Applies jobs until there are `jobs`, measures, and deletes pods."""
         added, pods = (jobs - self._jobs) * self._workers, jobs * self._workers
         before, refused, pids_before = (
             self._load.by_whom(),
@@ -118,7 +118,7 @@ class Scale:
         )  # fmt: skip
 
     def restart_operator(self) -> Restart:
-        """Kill it, and apply a job at that moment."""
+        """Kills the operator and applies a job at that moment."""
         uids, masters, before = self._pods.uids(), self._crowd.masters(), self._load.by_whom()
         began = time.monotonic()
         os.kill(self._operator().pid, signal.SIGKILL)
@@ -142,12 +142,12 @@ class Scale:
         return seconds
 
     def _replace(self, first: int, count: int) -> list[float]:
-        """Delete so many pods at once, each of another job while there are such."""
+        """Deletes `count` pods at once, of different jobs if there are enough."""
         names = [self._pods.names(self._crowd.name((first + n) % self._jobs))[n // self._jobs] for n in range(count)]
         return self._pods.replaced_s(names, PATIENCE_S)
 
     def _settle(self) -> None:
-        """Until the masters have said what they had to say."""
+        """Waits until the masters send almost no requests."""
         before = self._load.by_whom()[MASTERS]
         while True:
             time.sleep(2.0)

@@ -49,7 +49,7 @@ class Terminal:
         return "\n".join(line.rstrip() for line in self._do("capture-pane", "-p", "-J").splitlines())
 
     def wait(self, words: str, patience_s: float = 60.0) -> str:
-        """Until the words are on the screen, but for where they were typed."""
+        """Waits until the words are on the screen, except where they were typed."""
         deadline = time.monotonic() + patience_s
         while True:
             shown = self.screen

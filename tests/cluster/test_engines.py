@@ -1,4 +1,4 @@
-"""From a model directory to an image in a registry, by each engine that is here: zoo init, zoo build, zoo push."""
+"""Each installed engine turns a model directory into an image in a registry: zoo init, zoo build, zoo push."""
 
 from __future__ import annotations
 

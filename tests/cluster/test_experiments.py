@@ -30,7 +30,7 @@ def experiment(kube: Kube, name: str, directory: Path) -> dict[str, dict[str, An
     return {row["measure"]: row for row in json.loads(file.read_text())}
 
 
-def starting(rows: dict[str, dict[str, Any]], words: str) -> dict[str, Any]:
+def row_starting_with(rows: dict[str, dict[str, Any]], words: str) -> dict[str, Any]:
     """The one row whose measure begins with these words."""
     (row,) = (row for measure, row in rows.items() if measure.startswith(words))
     return row
@@ -40,10 +40,10 @@ def test_a_web_service_takes_slots_at_once_and_the_job_takes_the_rest(kube: Kube
     rows = experiment(kube, "kube_preemption.py", tmp_path)
 
     assert rows["utilisation of the scarce resource, pods that run, mean"]["ours"] > 90.0
-    worst = starting(rows, "web pod from created to Running, worst")
+    worst = row_starting_with(rows, "web pod from created to Running, worst")
     assert worst["met"], worst
     assert rows["workers preempted"]["ours"] >= 5  # of those there were at night
-    assert starting(rows, "failures of")["ours"] == 0
+    assert row_starting_with(rows, "failures of")["ours"] == 0
     assert rows["the job grows back, last hour"]["ours"] > 0  # it did; how soon depends on who else uses the machine
     assert rows["steps and records of the job"]["ours"] == "exact"
 

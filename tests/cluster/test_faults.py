@@ -1,4 +1,4 @@
-"""What a cluster does to a job: preemption, drains, a silent kubelet, an API server that is away. Nothing is lost."""
+"""Jobs survive preemption, drains, a silent kubelet and an outage of the API server without losing work."""
 
 from __future__ import annotations
 

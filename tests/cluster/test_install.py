@@ -28,7 +28,7 @@ def team(kube: Kube) -> Iterator[Kube]:
 
 
 def doctor(kube: Kube, *words: str) -> tuple[int, dict[str, list[dict[str, str]]]]:
-    """Exit code, and the findings by what was looked at."""
+    """Returns the exit code and the findings by subject."""
     done = kube.elasticdl("doctor", "--json", *words, check=False)
     assert done.returncode in (0, 1), done.stderr
     findings: dict[str, list[dict[str, str]]] = {}

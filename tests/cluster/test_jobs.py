@@ -114,7 +114,7 @@ def test_each_replica_has_a_certificate_of_its_own_which_is_replaced_while_the_j
 
 
 def certificate(job: ClusterJob, replica: str) -> x509.Certificate:
-    """As the pod of a replica has it now."""
+    """The current certificate in the pod of a replica."""
     pod = f"{job.name}-{replica}{'-0' if replica == 'master' else ''}"
     text = job.kube.kubectl("exec", pod, "--", "cat", f"{STATE_MOUNT}/job/certificates/{replica}.pem")
     return x509.load_pem_x509_certificate(text.encode())

@@ -43,7 +43,7 @@ def address_for(kube: Kube) -> str:
 
 @pytest.fixture(scope="module")
 def server(kube: Kube, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """With the data in it."""
+    """An object store that contains the data."""
     pytest.importorskip("s3fs", reason="s3fs is not installed")
     pytest.importorskip("moto.server", reason="moto[server] is not installed")
     with serve_s3(tmp_path_factory.mktemp("s3") / "server.log", address_for(kube)) as store:
@@ -53,7 +53,7 @@ def server(kube: Kube, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3S
 
 @pytest.fixture(scope="module")
 def credentials(server: S3Server) -> Iterator[dict[str, str]]:
-    """Of a user who may do what the documentation says, and nothing else; this process has them, too."""
+    """Credentials of a user with only the documented policy; this process uses them, too."""
     keys = server.admit("job", documented_policy())
     server.lock()
     with pytest.MonkeyPatch.context() as environ:

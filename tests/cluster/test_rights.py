@@ -1,4 +1,4 @@
-"""Who may do what: a second person, a master and an operator try it with rights of their own, on a real cluster."""
+"""Rights on a real cluster: a user, a master and an operator try requests with their own service accounts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Document = dict[str, Any]
 
 
 class Person:
-    """Somebody with a token of their own."""
+    """Runs kubectl with the token of a service account."""
 
     def __init__(self, kube: Kube, account: str, namespace: str, directory: Path) -> None:
         token = kube.kubectl("create", "token", account, f"--namespace={namespace}").strip()
@@ -45,7 +45,7 @@ class Person:
         self._environ = {**kube.environ, "KUBECONFIG": self.kubeconfig}
 
     def kubectl(self, *words: str, text: str | None = None) -> tuple[bool, str]:
-        """Whether it was done, and what was said."""
+        """Returns whether the command succeeded, and its output."""
         done = subprocess.run(
             ["kubectl", *words], env=self._environ, input=text, capture_output=True, text=True, timeout=60, check=False
         )
@@ -55,7 +55,7 @@ class Person:
         return self.kubectl("auth", "can-i", *words)[0]
 
     def create(self, document: Document) -> tuple[bool, str]:
-        """As it would be; nothing is kept."""
+        """Creates an object as a dry run on the server."""
         return self.kubectl("create", "--dry-run=server", "--filename=-", text=json.dumps(document))
 
 
@@ -281,7 +281,7 @@ def master(cluster: Kube, tmp_path_factory: pytest.TempPathFactory) -> Person:
 
 
 def worker_pod(**change: Any) -> Document:
-    """As a master makes it, by its own code."""
+    """A worker's pod, made by the code of the master."""
     spec = resolve_elastic_job(job("led", cluster={"env_from_secrets": ["lent"]}))
     owner = manifest.Owner("v1", "ConfigMap", "led-spec", "00000000-0000-0000-0000-00000000000a")
     pod = deepcopy(manifest.replica_pod(spec, "worker-7", "worker", owner))
@@ -415,7 +415,7 @@ def test_a_job_runs_and_a_frozen_master_is_restarted(cluster: Kube, tmp_path: Pa
 
 
 def test_only_namespaces_with_the_label_can_scrape_metrics(cluster: Kube, master: Person) -> None:
-    """What is asked of the network; whether it is kept is the network's: that of this cluster knows no policies."""
+    """Checks the policies only: the network of this cluster does not enforce them."""
     scraping = [{"namespaceSelector": {"matchLabels": {"elasticdl.org/scrape-metrics": "true"}}}]
     policies = [
         cluster.get("networkpolicy", "led-metrics", f"--namespace={MINE}"),

@@ -1,4 +1,4 @@
-"""What keeps pods from running, or ends them, is said at once and in the words of whoever knows."""
+"""Reasons why pods do not run or end are reported at once, with the message of the responsible component."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class WorkerPods:
         return len(self._running)
 
     def names(self, job: str) -> list[str]:
-        """Of those that live, oldest first."""
+        """Names of the living pods of a job, oldest first."""
         return [
             name
             for name, pod in list(self._pods.items())
@@ -59,7 +59,7 @@ class WorkerPods:
         self.wait(lambda: self.running() == count, f"{count} running pods", patience_s)
 
     def replaced_s(self, names: list[str], patience_s: float) -> list[float]:
-        """Delete these pods at once; how long it took, of each, until the watch told of another one of its job."""
+        """Deletes these pods at once. Returns for each the seconds until the watch reported another pod of its job."""
         job_of = {name: self._pods[name]["metadata"]["labels"][JOB_LABEL] for name in names}
         had = {job: len(self._made_at[job]) for job in job_of.values()}
         deleted_of = Counter(job_of.values())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def elasticdl(directory: Path, *words: str) -> str:
-    """What it printed; a command that fails fails the test."""
+    """Runs the command and returns its output; a command that fails fails the test."""
     environ = os.environ | {"ELASTICDL_HOME": str(directory / "home"), "COLUMNS": "150"}
     done = subprocess.run(
         [sys.executable, "-m", "elasticdl.cli", *words],

@@ -55,7 +55,7 @@ def s3_proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
 
 @pytest.fixture
 def s3(s3_proxy: Proxy) -> Iterator[Proxy]:
-    """The same, with requests that all pass until the test says otherwise."""
+    """The proxy of the module, which passes all requests until the test sets another rule."""
     s3_proxy.rule = pass_all
     yield s3_proxy
     s3_proxy.rule = pass_all

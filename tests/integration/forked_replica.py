@@ -54,7 +54,7 @@ def describe_process() -> dict[str, Any]:
 
 
 def without_identity(description: dict[str, Any]) -> dict[str, Any]:
-    """What must be equal in all replicas."""
+    """The parts that must be equal in all replicas."""
     return {name: value for name, value in description.items() if name not in _PER_PROCESS}
 
 

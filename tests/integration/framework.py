@@ -32,7 +32,7 @@ def start_script(
 
 
 def run_alone(home: Path, script: Path, habit: str) -> Tensors:
-    """What the script trains without ElasticDL's processes, with as many threads: sums in float64 depend on it."""
+    """Runs the script without ElasticDL, with as many threads: sums in float64 depend on their number."""
     output = home / f"alone-{habit}"
     done = subprocess.run(
         [sys.executable, str(script), habit, str(output)],
@@ -80,7 +80,7 @@ def stop_and_resume(jobs: Jobs, job: Job, step: int = 11) -> None:
 
 
 def outcomes(jobs: Jobs, name: str) -> dict[str, Tensors]:
-    """What each worker ended with."""
+    """The tensors that each worker wrote at its end."""
     return {
         path.stem.removeprefix(f"{name}-"): load_file(path) for path in jobs.home.glob(f"{name}-worker-*.safetensors")
     }

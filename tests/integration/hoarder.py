@@ -17,7 +17,7 @@ _HOARD_BYTES = 1 << 29
 
 
 class Hoarder(nn.Module):
-    """In the forward pass number `at` of a process it asks for more memory than `cgroup` has."""
+    """In the forward pass number `at` of a process it allocates more memory than `cgroup` has."""
 
     def __init__(self, cgroup: str, at: int) -> None:
         super().__init__()

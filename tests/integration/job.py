@@ -43,7 +43,7 @@ IN_PROCESS_VERBS = frozenset({"journal", "scale", "status", "stop", "timeline"})
 
 
 class Jobs:
-    """All jobs of one test: where they live, and their end with it."""
+    """Starts the jobs of one test in one home, and kills them at its end."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -76,7 +76,7 @@ class Jobs:
         )
 
     def adopt(self, job: Job) -> None:
-        """Someone else starts it; it ends with the others."""
+        """Registers a job that something else starts, so that it is killed with the others."""
         self._started.append(job)
 
     def launch(self, job: Job, arguments: Sequence[str], faults: str = "", **environ: str) -> Job:
@@ -92,7 +92,7 @@ class Jobs:
 
 
 class Job:
-    """One job, seen and disturbed from outside."""
+    """One job, inspected and disturbed from outside."""
 
     def __init__(self, home: Path, name: str) -> None:
         self.name = name
@@ -103,7 +103,7 @@ class Job:
         self._environ = {**os.environ, HOME: str(home)}
 
     def command(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-        """What `elasticdl` with these arguments prints and returns."""
+        """Runs `elasticdl` with these arguments."""
         if arguments[0] in IN_PROCESS_VERBS:
             return self.invoke(*arguments, **environ)
         argv = [sys.executable, "-m", "elasticdl.cli", *arguments]
@@ -113,7 +113,7 @@ class Job:
         )  # fmt: skip
 
     def invoke(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-        """The same without a process of its own: for commands that start nothing, or are refused."""
+        """Runs `elasticdl` in this process: for commands that start nothing, or are refused."""
         result = CliRunner().invoke(cli, arguments, env=self._environ | environ)
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
         return subprocess.CompletedProcess(arguments, result.exit_code, result.stdout, result.stderr)
@@ -121,7 +121,7 @@ class Job:
     # ---- looking
 
     def status(self) -> pb.JobStatus | None:
-        """The job now; None once its master is gone for good."""
+        """The current status; None after the job has ended."""
         try:
             with MasterClient.connect(self.directory, timeout_s=10.0) as client:
                 return client.status()
@@ -131,14 +131,14 @@ class Job:
             raise
 
     def document(self) -> dict[str, Any]:
-        """What `elasticdl status --json` says."""
+        """The output of `elasticdl status --json`."""
         done = self.command("status", self.name, "--json")
         assert done.returncode == 0, done.stderr
         document: dict[str, Any] = json.loads(done.stdout)
         return document
 
     def wait(self, is_so: Callable[[pb.JobStatus], bool], condition: str) -> pb.JobStatus:
-        """Until the running job is so; fails where it ends before."""
+        """Waits until the status of the running job satisfies `is_so`; fails if the job ends before."""
 
         def ask() -> pb.JobStatus | None:
             status = self.status()
@@ -150,12 +150,12 @@ class Job:
         return status
 
     def wait_members(self, count: int, step: int = 0) -> dict[str, int]:
-        """Until so many workers train and the step is reached; their pids by name, in rank order."""
+        """Waits until `count` workers train and the step is reached. Returns their pids by name, in rank order."""
         condition = f"{count} members at step {step}"
         return members(self.wait(lambda s: len(members(s)) == count and s.step >= step, condition))
 
     def wait_event(self, kind: str, after: float = 0.0) -> dict[str, Any]:
-        """The first such event since `after`."""
+        """Waits for the first event of this kind since `after`."""
         event = self._wait_file(
             lambda: next((e for e in self.events() if e["kind"] == kind and e["at"] >= after), None), kind
         )
@@ -163,11 +163,11 @@ class Job:
         return event
 
     def wait_log(self, words: str) -> None:
-        """Until some replica wrote these words to its log."""
+        """Waits until a replica has written these words to its log."""
         self._wait_file(lambda: any(words in path.read_text() for path in self.directory.logs.glob("*.log")), words)
 
     def result(self, timeout_s: float = PATIENCE_S) -> dict[str, Any]:
-        """How the job ended, once it did. Its processes may need a moment longer, see `wait_gone`."""
+        """Waits for the end of the job and returns its result. Processes may live a moment longer, see `wait_gone`."""
         result = self._wait_file(lambda: read_json(self.directory.result), "the end", timeout_s)
         assert isinstance(result, dict)
         return result
@@ -199,7 +199,7 @@ class Job:
         return self.directory.log_file(replica).read_text()
 
     def story(self) -> str:
-        """All that helps to understand a failed test."""
+        """The events and the ends of all logs, for the message of a failed test."""
         events = [f"{e['at']:.2f} {' '.join(f'{k}={v}' for k, v in e.items() if v)}" for e in self.events()]
         logs = [f"--- {path.name}\n{path.read_text()[-1500:]}" for path in sorted(self.directory.logs.glob("*.log"))]
         return "\n".join([*events, *logs])
@@ -207,7 +207,7 @@ class Job:
     # ---- disturbing
 
     def hurry(self) -> None:
-        """From here on as fast as it can."""
+        """Lets a slow job run at full speed from now on."""
         self.slow.unlink(missing_ok=True)
 
     def kill_master(self) -> None:
@@ -216,7 +216,7 @@ class Job:
         os.kill(master.pid, signal.SIGKILL)
 
     def kill_launcher_and_master(self) -> None:
-        """In the same moment: neither sees the other's end."""
+        """Kills both at once, so that neither sees the other's end."""
 
         def find() -> list[RunningProcess]:
             supervisors = self.find_supervisors()
@@ -243,7 +243,7 @@ class Job:
         assert done.returncode == 0, done.stderr
 
     def kill(self) -> None:
-        """Nothing of the job is left afterwards."""
+        """Kills all processes of the job."""
         if self.directory.launcher.exists():
             processes.kill_processes(self.directory)
 

@@ -73,7 +73,7 @@ class Scheduler:
         return report.jobs.get(name) if report else None
 
     def wait(self, name: str, is_so: Callable[[ScheduledJobStatus], bool], description: str) -> ScheduledJobStatus:
-        """Until the scheduler says so of a job."""
+        """Waits until the scheduler reports this of a job."""
         status_now = self._wait(
             lambda: (job_status := self.standing(name)) is not None and is_so(job_status) and job_status,
             f"{name} {description}",

@@ -65,8 +65,8 @@ def search(directory: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
             until(f"{path.name} is gone", lambda job=path.name: not processes(directory, job), PATIENCE_S)  # type: ignore[misc]
 
 
-def rest(process: subprocess.Popen[str], code: int) -> str:
-    """What it still says, until its end."""
+def read_to_end(process: subprocess.Popen[str], code: int) -> str:
+    """Returns the remaining output after the process ends."""
     assert process.stdout is not None
     output = process.stdout.read()
     assert process.wait(PATIENCE_S) == code, output
@@ -109,7 +109,7 @@ def test_a_hopeless_trial_frees_its_workers_at_once_and_the_best_is_a_config(tmp
         until("launcher, master, ps and worker run", lambda: len(processes(tmp_path, "ctr-trial-001")) >= 4, PATIENCE_S)
         output += read_until(process, "ctr-trial-001: pruned")
         assert processes(tmp_path, "ctr-trial-001") == [], "while the search goes on"
-        output += rest(process, 0)
+        output += read_to_end(process, 0)
 
     assert "ctr-trial-000: complete" in output
     assert "best: trial" in output and f"learning_rate {GOOD}" in output
@@ -138,7 +138,7 @@ def test_a_killed_search_leaves_no_job_and_the_next_search_continues_its_trial(t
         until("the job goes on and is evaluated", lambda: evaluations(tmp_path, job.name), PATIENCE_S)
         assert (job / "previous-1").is_dir(), "the same job, from its checkpoint"
         process.send_signal(signal.SIGINT)
-        assert "1 running" in rest(process, 130)
+        assert "1 running" in read_to_end(process, 130)
         assert processes(tmp_path, job.name) == []
 
 
@@ -160,7 +160,7 @@ def test_with_a_scheduler_trials_are_queued_and_leave_the_queue_when_pruned(tmp_
             assert not (tmp_path / "home/jobs/ctr-trial-000/previous-1").exists(), "taken up as it was"
             output += read_until(process, "ctr-trial-001: pruned")
             assert processes(tmp_path, "ctr-trial-001") == []
-            output += rest(process, 0)
+            output += read_to_end(process, 0)
         scheduler.wait_empty()
         assert "1 complete, 1 pruned" in output
     finally:

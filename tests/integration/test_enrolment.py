@@ -50,7 +50,7 @@ class Job:
     folder: Path
 
     def directory(self, role: str, replica: str) -> JobDirectory:
-        """As the pod of a replica has it, which has not enrolled yet."""
+        """The job directory in the pod of a replica that has not enrolled yet."""
         folder = self.folder / replica
         folder.mkdir()
         env = PodEnv("127.0.0.1", f"digits-{replica}", "default", replica, RUN)
@@ -180,11 +180,11 @@ def test_the_certificate_of_a_role_grants_nothing_but_enrolment(running: Job) ->
         with pytest.raises(AccessDenied, match="only for enrolment"):
             master.finish_training("a worker says so")
     for name in ("worker-0", "worker"):
-        assert "only for enrolment" in greet(directory, "worker", name)
+        assert "only for enrolment" in open_session(directory, "worker", name)
 
 
-def greet(directory: JobDirectory, shown: str, name: str) -> str:
-    """What a session ends with in which `name` says Hello."""
+def open_session(directory: JobDirectory, shown: str, name: str) -> str:
+    """Opens a session as `name` and returns how it ends."""
     channel = channels.open_channel(
         channels.master_address(directory), directory.tls_credentials(directory.load_spec(), shown)
     )

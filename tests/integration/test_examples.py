@@ -36,7 +36,7 @@ class Shell:
     printed: dict[str, str] = field(default_factory=dict)
 
     def run(self, line: str) -> str:
-        """What the command printed; a command that fails fails the test."""
+        """Runs the command and returns its output; a command that fails fails the test."""
         words = shlex.split(line)
         # As in an activated virtual environment.
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
@@ -50,7 +50,7 @@ class Shell:
         return done.stdout
 
     def result(self, kind: str) -> dict[str, object]:
-        """How the one job of this kind ended."""
+        """The result of the only job of this kind."""
         results = [read_json(JobDirectory(root).result) or {} for root in (self.home / "jobs").iterdir()]
         (result,) = [result for result in results if result.get("kind") == kind]
         return result

@@ -21,7 +21,7 @@ MIXED = Scenario(
 
 
 def run_experiments(scene: Scenario, *policies: str) -> list[ExperimentResult]:
-    """At once, each with a scheduler and a home of its own: most of the time they sleep."""
+    """Runs experiments concurrently, each with its own scheduler and home: most of the time they sleep."""
     with ThreadPoolExecutor(len(policies)) as threads:
         return list(threads.map(lambda policy: run_scenario(policy, scene), policies))
 

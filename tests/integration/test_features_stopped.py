@@ -35,7 +35,7 @@ def test_ctrl_c_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 def _reads(process: int, data: Path) -> bool:
-    """Whether it has the data open."""
+    """Returns whether the process has the data open."""
     for descriptor in Path(f"/proc/{process}/fd").iterdir():
         try:
             if descriptor.readlink() == data:

@@ -53,8 +53,8 @@ if len(sys.argv) > 1:
 """
 
 
-def drawn(job: Job, tag: str) -> list[tuple[int, float]]:
-    """Every point of a curve in TensorBoard's files, in the order of the files."""
+def curve_points(job: Job, tag: str) -> list[tuple[int, float]]:
+    """All points of a curve in TensorBoard's files, in the order of the files."""
     points = []
     for path in sorted(job.directory.tensorboard.glob("*tfevents*"), key=lambda path: path.stat().st_ctime):
         for event in read_events(path):
@@ -80,7 +80,7 @@ def undisturbed_losses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dic
     job = started.train("losses", 1, "--log_steps", "1")
     job.digest()
     job.wait_gone()
-    points = drawn(job, "loss")
+    points = curve_points(job, "loss")
     assert [step for step, _ in points] == list(range(1, STEPS + 1))
     yield dict(points)
     started.end()
@@ -113,9 +113,11 @@ def test_a_short_job_reports_the_losses_of_the_script_alone_with_any_number_of_w
         assert result["epoch_loss"] == {"epoch": 2, "step": 6, "loss": means[1], "records": 25}
         assert (result["records_per_epoch"], result["epochs"], result["records"]) == (25, 2, 50)
         job.wait_gone()
-        assert drawn(job, "loss") == [(step, float(np.float32(loss))) for step, loss in enumerate(losses, start=1)]
-        assert drawn(job, "epoch/loss") == [(3, float(np.float32(means[0]))), (6, float(np.float32(means[1])))]
-        assert [step for step, _ in drawn(job, "learning_rate")] == [1, 2, 3, 4, 5, 6]
+        assert curve_points(job, "loss") == [
+            (step, float(np.float32(loss))) for step, loss in enumerate(losses, start=1)
+        ]
+        assert curve_points(job, "epoch/loss") == [(3, float(np.float32(means[0]))), (6, float(np.float32(means[1])))]
+        assert [step for step, _ in curve_points(job, "learning_rate")] == [1, 2, 3, 4, 5, 6]
         reasons = [event["reason"] for event in job.events() if event["kind"] == "epoch-ended"]
         assert reasons == [f"epoch {n} of 2: mean loss {mean:.6g} over 25 records" for n, mean in enumerate(means, 1)]
         shown = job.document()
@@ -176,17 +178,17 @@ def test_a_resumed_job_reports_the_complete_epoch_in_which_it_was_stopped(
     again.wait_gone()
 
     assert_end(again, undisturbed_losses)
-    assert [step for step, _ in drawn(again, "loss")] == list(range(1, STEPS + 1))
+    assert [step for step, _ in curve_points(again, "loss")] == list(range(1, STEPS + 1))
 
 
 def assert_curve(job: Job, losses: dict[int, float], every: int) -> None:
     job.digest()
     job.wait_gone()
-    points = drawn(job, "loss")
+    points = curve_points(job, "loss")
     steps = range(every, STEPS + 1, every)
     assert [step for step, _ in points] == list(steps), job.story()
     assert [loss for _, loss in points] == [losses[step] for step in steps]
-    assert [step for step, _ in drawn(job, "epoch/loss")] == [STEPS_PER_EPOCH * n for n in range(1, EPOCHS + 1)]
+    assert [step for step, _ in curve_points(job, "epoch/loss")] == [STEPS_PER_EPOCH * n for n in range(1, EPOCHS + 1)]
     assert job.kinds().count("epoch-ended") == EPOCHS
     assert_end(job, losses)
 
@@ -221,7 +223,7 @@ def test_each_batch_of_leases_is_in_one_point_of_the_curve(jobs: Jobs) -> None:
     assert result["phase"] == "succeeded", job.story()
     job.wait_gone()
 
-    steps = [step for step, _ in drawn(job, "loss")]
+    steps = [step for step, _ in curve_points(job, "loss")]
     assert steps == sorted(set(steps)) and steps[-1] == BATCHES
     assert [step // 4 for step in steps[:-1]] == sorted({step // 4 for step in steps[:-1]}), "one for each fourth step"
     assert job.kinds().count("epoch-ended") <= EPOCHS

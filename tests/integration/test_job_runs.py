@@ -122,7 +122,7 @@ def test_stop_now_kills_processes_that_no_launcher_recorded(jobs: Jobs) -> None:
 
 
 def test_an_unrecorded_worker_exits_when_another_run_begins(jobs: Jobs, undisturbed: str) -> None:
-    """As one in another container would be: no record and no process list shows it."""
+    """Like a worker in another container, it is in no record and no process list."""
     job = jobs.train("hidden", 1, slow=True)
     members = job.wait_members(1, step=2)
     job.kill_launcher_and_master()

@@ -30,7 +30,7 @@ SCRIPT = Path(reading.__file__)
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """By kind, the bits of a run of one process that reads by itself."""
+    """The bits of a run of a single process without loader processes, by kind."""
     directory = tmp_path_factory.mktemp("alone")
     digests = {}
     for kind in ("items", "sampled", "stream"):
@@ -65,7 +65,7 @@ def launch(jobs: Jobs, kind: str, workers: str, num_workers: int, faults: str = 
 
 
 def batches(seen: Path) -> dict[int, set[tuple[int, ...]]]:
-    """By step, the distinct batches that were computed for it: a step whose round broke is computed again."""
+    """The distinct batches of each step; a step whose round broke is computed again."""
     computed: dict[int, set[tuple[int, ...]]] = {}
     for path in seen.glob("*.jsonl"):
         for line in path.read_text().splitlines():

@@ -25,7 +25,7 @@ def train(
 
 
 def replace_worker(job: Job) -> None:
-    """Once a worker was killed and another has taken its place, let the job go on as fast as it can."""
+    """Waits until a killed worker is replaced, then lets the job run at full speed."""
     lost = job.wait_event("worker-lost")
     assert "SIGKILL" in lost["reason"], job.story()
     job.wait(lambda status: len(members(status)) == 2, "a replacement trains")

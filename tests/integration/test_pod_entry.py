@@ -51,7 +51,7 @@ def test_a_pod_becomes_the_worker_of_its_replica_and_exits_with_its_status(tmp_p
 
 
 def test_a_pod_that_is_preempted_while_it_starts_ends_at_once(tmp_path: Path) -> None:
-    """As process 1 of its container it would ignore the signal, if it did not listen for it."""
+    """Process 1 of a container ignores the signal unless it installs a handler."""
     process, _ = start(tmp_path, "worker", "worker-0", is_held_up=True)
     try:
         wait_caught(process.pid, signal.SIGTERM)
@@ -64,7 +64,7 @@ def test_a_pod_that_is_preempted_while_it_starts_ends_at_once(tmp_path: Path) ->
 
 
 def wait_caught(pid: int, number: int) -> None:
-    """Until the process has a handler for the signal."""
+    """Waits until the process has a handler for the signal."""
 
     def is_caught() -> bool:
         status = Path(f"/proc/{pid}/status").read_text()

@@ -50,7 +50,7 @@ def imported(node: ast.AST) -> list[str]:
 
 
 def complaints(source: str) -> list[str]:
-    """What in `source` runs or rebuilds whatever it is given."""
+    """Code in `source` that executes or unpickles its input."""
     messages = []
     for node in ast.walk(ast.parse(source)):
         messages += [f"line {node.lineno}: import {name}" for name in imported(node) if name in BANNED_IMPORTS]  # type: ignore[attr-defined]
@@ -277,7 +277,7 @@ def without_code(document: str) -> str:
 
 
 def anchors(document: str) -> set[str]:
-    """What links to headings of `document` end in, as GitHub and the site have them."""
+    """The anchors of the headings of `document`, as GitHub and the site have them."""
     headings = re.findall(r"^#+ (.+)$", without_code(document), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -312,7 +312,7 @@ def test_the_search_for_broken_links_finds_them(tmp_path: Path) -> None:
 
 
 def missing_imports(document: str) -> list[str]:
-    """What the Python of `document` imports from ElasticDL that is not there; nothing is imported for it."""
+    """Names that the Python of `document` imports from ElasticDL and that do not exist, found without importing."""
     missing = []
     code = "".join(re.findall(r"```(?:python|py)\n(.*?)```", document, re.DOTALL))
     for module, names in re.findall(r"^\s*from (elasticdl[\w.]*) import ([\w, ]+)", code, re.MULTILINE):

@@ -23,7 +23,7 @@ URGENT = ("--queue", "--priority", "5")
 
 @pytest.fixture
 def scheduler(jobs: Jobs) -> Iterator[Scheduler]:
-    """Of the same home; ends before the jobs do, or it would bring them back."""
+    """A scheduler in the home of `jobs`; it ends before the jobs do, or it would restart them."""
     started = Scheduler(jobs.home)
     yield started
     started.end()

@@ -76,7 +76,7 @@ def ask(health: SchedulerHealth) -> Iterator[Ask]:
 
 @pytest.fixture
 def cluster(health: SchedulerHealth, monkeypatch: pytest.MonkeyPatch) -> Iterator[Unwell]:
-    """Its scheduler decides again and again, once it was started."""
+    """A cluster whose scheduler decides repeatedly once it is started."""
     memory = Memory()
     memory.objects[NODE] = [node("a")]
     memory.objects[ELASTIC_JOB] = [elastic("j")]

@@ -43,7 +43,7 @@ def grow(jobs: Jobs, kind: str) -> tuple[Job, float]:
 
 
 def member_and_newcomer(jobs: Jobs, kind: str, called_at: float) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the worker that trained all the time wrote at the end, and the one that came after `called_at`."""
+    """The records of the worker that trained from the start, and of the one that came after `called_at`."""
     records = [json.loads(path.read_text()) for path in jobs.home.glob(f"{kind}-worker-*.json")]
     (newcomer,) = [record for record in records if record["ends"] and record["ends"][0] >= called_at]
     return max(records, key=lambda record: len(record["ends"])), newcomer

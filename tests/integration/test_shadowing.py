@@ -89,7 +89,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def elasticdl(directory: Path, *words: str) -> str:
-    """What the command prints, started as the installed `elasticdl` is: without the working directory on its path."""
+    """Runs `elasticdl` as the installed command does, without the working directory on its path."""
     environ = os.environ | {"ELASTICDL_HOME": str(directory / "home")}
     done = subprocess.run(
         [sys.executable, "-P", "-m", "elasticdl.cli", *words],

@@ -1,4 +1,4 @@
-"""What strangers can do to the ports of a running job, and what it costs: the table of docs/security.md.
+"""Attacks of unauthenticated clients on the ports of a running job, and their cost: the table of docs/security.md.
 
 Each attack is made on a real process. While it lasts the job trains on and its owner is answered; afterwards threads,
 descriptors and memory are those of before, but for a bound.

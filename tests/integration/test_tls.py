@@ -1,4 +1,4 @@
-"""Who may speak to a job: TLS with certificates of its own, the job's token, private files, loopback only."""
+"""Access to a job: TLS with its own certificates, the job's token, private files, loopback only."""
 
 from __future__ import annotations
 
@@ -90,8 +90,10 @@ def options(security: SecuritySpec) -> list[str]:
     return [f"--tls_cert={security.certificate}", f"--tls_key={security.key}", f"--tls_ca={security.ca}"]
 
 
-def seen_with(directory: JobDirectory, copy: Path, *, security: SecuritySpec | None, token: str) -> JobDirectory:
-    """The same job with other certificates or another token."""
+def copy_with_security(
+    directory: JobDirectory, copy: Path, *, security: SecuritySpec | None, token: str
+) -> JobDirectory:
+    """Copies the job directory with other certificates or another token."""
     copy.mkdir()
     spec = directory.load_spec()
     if security is not None:
@@ -131,15 +133,15 @@ def test_a_job_with_certificates_trains_and_refuses_other_clients(jobs: Jobs, tm
     job.wait_members(2, step=1)
     token = job.directory.load_token()
 
-    assert ask(seen_with(job.directory, tmp_path / "ourselves", security=ours, token=token)) == "running"
+    assert ask(copy_with_security(job.directory, tmp_path / "ourselves", security=ours, token=token)) == "running"
     with pytest.raises(AccessDenied, match="refused the token"):
-        ask(seen_with(job.directory, tmp_path / "no-token", security=ours, token=""))
+        ask(copy_with_security(job.directory, tmp_path / "no-token", security=ours, token=""))
     with pytest.raises(AccessDenied, match="refused the token"):
-        ask(seen_with(job.directory, tmp_path / "other-token", security=ours, token=token[::-1]))
+        ask(copy_with_security(job.directory, tmp_path / "other-token", security=ours, token=token[::-1]))
     with pytest.raises(AccessDenied, match="--tls_ca"):
-        ask(seen_with(job.directory, tmp_path / "other-authority", security=theirs, token=token))
+        ask(copy_with_security(job.directory, tmp_path / "other-authority", security=theirs, token=token))
     with pytest.raises(MasterUnreachable):
-        ask(seen_with(job.directory, tmp_path / "no-tls", security=SecuritySpec(), token=token))
+        ask(copy_with_security(job.directory, tmp_path / "no-tls", security=SecuritySpec(), token=token))
 
     job.kill_master()
     job.wait_event("master-restarted")
@@ -163,7 +165,7 @@ def test_a_local_job_listens_on_loopback_only_and_its_files_are_private(jobs: Jo
 def test_without_the_token_nothing_is_answered_and_nothing_changes(jobs: Jobs, tmp_path: Path) -> None:
     job = jobs.train("token", 1, slow=True)
     job.wait_members(1, step=1)
-    stranger = seen_with(job.directory, tmp_path / "stranger", security=None, token="guessed")
+    stranger = copy_with_security(job.directory, tmp_path / "stranger", security=None, token="guessed")
 
     with MasterClient.connect(stranger, timeout_s=3.0) as client:
         with pytest.raises(AccessDenied):
@@ -256,9 +258,9 @@ def test_ps_of_a_job_with_certificates_only_accept_clients_with_its_keys(jobs: J
     job.wait_gone()
 
 
-def shown_as(directory: JobDirectory, copy: Path, name: str, certificates: Path) -> JobDirectory:
-    """The same job with these certificates."""
-    copied = seen_with(directory, copy, security=None, token=directory.load_token())
+def copy_with_certificates(directory: JobDirectory, copy: Path, name: str, certificates: Path) -> JobDirectory:
+    """Copies the job directory with these certificates, that of `name` as the client's."""
+    copied = copy_with_security(directory, copy, security=None, token=directory.load_token())
     shutil.copytree(certificates, copied.certificates)
     if name != "client":
         (copied.certificates / f"{name}.pem").replace(copied.certificates / "client.pem")
@@ -269,16 +271,18 @@ def test_with_tls_alone_each_replica_has_a_role_and_cannot_act_for_another(jobs:
     job = jobs.train("roles", 2, "--tls", slow=True)
     job.wait_members(2, step=1)
     own = job.directory.certificates
-    assert ask(shown_as(job.directory, tmp_path / "client", "client", own)) == "running"
+    assert ask(copy_with_certificates(job.directory, tmp_path / "client", "client", own)) == "running"
 
     for name in ("worker-0", "master"):
         with pytest.raises(AccessDenied, match=f"of a client of job roles; received .*/{name}"):
-            ask(shown_as(job.directory, tmp_path / name, name, own))
-    worker = shown_as(job.directory, tmp_path / "stops", "worker-0", own)
+            ask(copy_with_certificates(job.directory, tmp_path / name, name, own))
+    worker = copy_with_certificates(job.directory, tmp_path / "stops", "worker-0", own)
     with MasterClient.connect(worker, timeout_s=3.0) as client, pytest.raises(AccessDenied, match="of a client"):
         client.stop(at_once=True, reason="a worker says so")
     for name, claimed in (("client", "worker-0"), ("worker-1", "worker-0"), ("worker-1", "ps-0")):
-        refused = greeted(shown_as(job.directory, tmp_path / f"{name}-as-{claimed}", name, own), claimed)
+        refused = open_session(
+            copy_with_certificates(job.directory, tmp_path / f"{name}-as-{claimed}", name, own), claimed
+        )
         assert "PERMISSION_DENIED" in refused, refused
     job.kill_master()
     job.wait_event("master-restarted")
@@ -288,8 +292,8 @@ def test_with_tls_alone_each_replica_has_a_role_and_cannot_act_for_another(jobs:
     assert not (own / "authority.key").exists()
 
 
-def greeted(directory: JobDirectory, name: str) -> str:
-    """What a stream to the master ends with that says Hello as `name` and shows the certificate of "client"."""
+def open_session(directory: JobDirectory, name: str) -> str:
+    """Opens a stream to the master as `name` with the certificate of "client" and returns its error."""
     address = channels.master_address(directory)
     channel = channels.open_channel(address, directory.tls_credentials(directory.load_spec(), "client"))
     hello = pb.WorkerMessage(hello=pb.Hello(replica=name, pid=1))
@@ -314,8 +318,8 @@ def test_another_job_of_the_same_name_is_refused_and_so_is_a_worker_that_poses_a
     CertificateManager.open(theirs).issue("client", time.time())
 
     with pytest.raises(AccessDenied, match="certificates"):
-        ask(shown_as(job.directory, tmp_path / "stranger", "client", theirs.certificates))
-    usurped = shown_as(job.directory, tmp_path / "usurped", "client", job.directory.certificates)
+        ask(copy_with_certificates(job.directory, tmp_path / "stranger", "client", theirs.certificates))
+    usurped = copy_with_certificates(job.directory, tmp_path / "usurped", "client", job.directory.certificates)
     (usurped.certificates / "worker-0.pem").replace(usurped.certificates / "master.pem")
     with serving(usurped), pytest.raises(AccessDenied, match="certificates"):
         ask(usurped)

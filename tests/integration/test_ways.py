@@ -30,7 +30,7 @@ WORKER, PS = "worker/__main__.py", "ps/__main__.py"
 
 @dataclass(frozen=True)
 class TracedProcess:
-    """What one process passed: before the function that begins the way, from there until its end, and later."""
+    """Files that a process passed: before the function that begins the way, from there until its end, and later."""
 
     before: tuple[str, ...]
     way: tuple[str, ...]
@@ -107,7 +107,7 @@ def tables(number: int) -> list[list[str]]:
 
 
 def assert_in_order(orders: Sequence[Sequence[str]], files: Sequence[str]) -> None:
-    """One of the processes at least passed the files in this order."""
+    """Asserts that at least one process passed the files in this order."""
     passed = [[file for file in dict.fromkeys(order) if file in files] for order in orders]
     assert list(files) in passed, f"expected {list(files)}, passed {passed}"
 
@@ -122,7 +122,7 @@ def first_end(processes: Sequence[TracedProcess]) -> int:
 
 @pytest.fixture
 def zoo(tmp_path: Path) -> list[str]:
-    """The words of a job of the digits."""
+    """The arguments of a job of the digits."""
     digits.write_data(tmp_path / "data")
     model = ("--model_zoo", str(ROOT / "examples" / "01-train-a-model"), "--model_def=model.forward")
     return ["train", *model, f"--training_data={tmp_path / 'data' / 'train.csv'}", "--num_epochs=1", "--job_name=way"]

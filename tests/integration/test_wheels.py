@@ -1,4 +1,4 @@
-"""What a release is installed from: an sdist that builds, a wheel with the native core, a command that starts."""
+"""Releases: an sdist that builds, a wheel with the native core, a command that starts."""
 
 from __future__ import annotations
 

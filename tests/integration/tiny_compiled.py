@@ -47,7 +47,7 @@ def dataset_fn(dataset: Dataset, mode: Mode, metadata: Metadata) -> Dataset:
 
 
 class _NoCompiling(Callback):
-    """What the warm-up has left out is an error of the worker."""
+    """Fails the worker if something is compiled after the warm-up."""
 
     def on_train_begin(self, model: nn.Module) -> None:
         torch.compiler.set_stance("fail_on_recompile")

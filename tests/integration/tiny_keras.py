@@ -31,7 +31,7 @@ def optimizer(lr: float = 0.1) -> Any:
 
 
 def custom_data_reader(data_path: str) -> list[dict[str, Any]]:
-    """Whether a person likes a text is the sum of a bias of each and of its words."""
+    """A user likes a text if the sum of the user's bias and of those of its words is positive."""
     numbers = np.random.default_rng(4)
     people, words = numbers.normal(size=40), numbers.normal(size=30)
     records: list[dict[str, Any]] = []

@@ -40,7 +40,7 @@ class Cluster:
             holdings.set_slot_map(self.map)
 
     def add(self) -> PsId:
-        """One more ps, which holds nothing yet."""
+        """Adds a ps without slots."""
         name = PsId(f"ps-{len(self.holdings) + len(self.lost)}")
         self.holdings[name] = PsState(name, seed=3, policy=self.terms)
         self.servers[name] = PsServer(self.holdings[name], TOKEN, "127.0.0.1", threads=2).start()
@@ -78,7 +78,7 @@ class Cluster:
         return results
 
     def back_up(self) -> None:
-        """Each holds a copy of the one before it."""
+        """Makes each ps the backup of the one before it."""
         names = list(self.holdings)
         with PsConnections(self.addresses, TOKEN, 30.0) as connections:
             for name, target in zip(names, [*names[1:], names[0]], strict=True):
@@ -92,19 +92,19 @@ class Cluster:
         backup_timeout_s: float = 10.0,
         answers: RequestHandlers = MappingProxyType({}),
     ) -> None:
-        """The same ps behind another address."""
+        """Restarts the server of a ps, with the same state, at another address."""
         self.servers[name].close()
         self.servers[name] = PsServer(
             self.holdings[name], TOKEN, "127.0.0.1", threads=threads, backup_timeout_s=backup_timeout_s, answers=answers
         ).start()
 
     def kill(self, name: PsId) -> None:
-        """Without a word."""
+        """Closes the server of a ps without a notice to anybody."""
         self.servers.pop(name).close()
         self.lost.add(name)
 
     def promote(self, name: PsId) -> int:
-        """Whoever holds the copies of one that is lost owns them from now on."""
+        """Makes the backup of a lost ps the owner of its slots."""
         gone = self.holdings.pop(name)
         assert gone.backup is not None
         for holdings in self.holdings.values():

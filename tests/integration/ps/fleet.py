@@ -45,19 +45,19 @@ def declared(holdings: PsState, tables: Sequence[TableSpec] = TABLES) -> PsState
 
 
 def rows_of(*held: PsState) -> Rows:
-    """Every row of these ps: values and state, by table and id."""
+    """Every row of these ps: values and optimizer state, by table and id."""
     rows: Rows = {}
     for holdings in held:
         for spec, (values, state) in holdings.changed_rows(ALL, 0):
             table = rows.setdefault(spec.name, {})
             for row_id, row, optimizer_state in zip(values.ids, values.rows, state.rows, strict=True):
-                assert int(row_id) not in table, "a row is with one ps"
+                assert int(row_id) not in table, "a row is on one ps only"
                 table[int(row_id)] = (tuple(row.tolist()), tuple(optimizer_state.tolist()))
     return rows
 
 
 def expected(pushes: Counter[int]) -> Rows:
-    """Rows after so many gradients of one for each id: the sums, and the accumulator of Adagrad."""
+    """Rows after `pushes` gradients of one for each id: the sums, and the accumulator of Adagrad."""
     if not pushes:
         return {}
     values = {row_id: float(sum(-1.0 / np.sqrt(n + 1) for n in range(count))) for row_id, count in pushes.items()}
@@ -78,7 +78,7 @@ def agree(actual: Rows, expected: Rows) -> None:
 
 
 class LocalFleet:
-    """Some ps, the map, and the directory of checkpoints."""
+    """Several ps in this process, their slot map, and a directory of checkpoints."""
 
     def __init__(self, directory: Path, count: int, threads: int = 2) -> None:
         self.directory = directory
@@ -107,7 +107,7 @@ class LocalFleet:
         return name
 
     def restart(self, path: Path, count: int, pushes: Counter[int], number: int) -> None:
-        """All ps are gone; so many others go on from a checkpoint, at which these pushes had come."""
+        """Replaces all ps by `count` new ones with the rows of a checkpoint, which contains these pushes."""
         self.close()
         self.start(count)
         for name, holdings in self.holdings.items():
@@ -175,7 +175,7 @@ class LocalFleet:
 
 
 def restored(path: Path, count: int, tables: Sequence[TableSpec] = ()) -> tuple[dict[PsId, PsState], SlotMap]:
-    """So many new ps, with the rows of a checkpoint."""
+    """Restores the rows of a checkpoint into `count` new ps."""
     names = [PsId(f"ps-{10 + n}") for n in range(count)]
     slot_map = SlotMap.initial(names)
     holdings = {}

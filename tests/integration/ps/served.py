@@ -54,7 +54,7 @@ class Served:
 
     @contextmanager
     def connections(self, timeout_s: float = 60.0) -> Iterator[PsConnections]:
-        """Of a worker of the job."""
+        """Opens connections with the token and the keys of the job, as a worker does."""
         connections = PsConnections({PS: self.address}, TOKEN, timeout_s, self.keys).open()
         try:
             yield connections

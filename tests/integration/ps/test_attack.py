@@ -19,7 +19,7 @@ native.require()
 
 
 def attack(job: Job, address: str) -> None:
-    """As a stranger, who may guess the token, and as somebody who has it."""
+    """Attacks with no token, with a guessed token, and with the right token."""
     token = token_digest(job.directory.load_token())
     with contextlib.ExitStack() as stack:
         context = stack.enter_context(zmq.Context())

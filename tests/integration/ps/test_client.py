@@ -1,4 +1,4 @@
-"""What a worker asks of the ps beside pulls and pushes, and how it hears of a new fleet."""
+"""Requests of a worker to ps other than pulls and pushes, and updates of its view of the fleet."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def serving(status: pb.JobStatus) -> dict[str, pb.PsStatus]:
 
 
 def wait_serving(job: Job, count: int, without: str = "") -> dict[str, pb.PsStatus]:
-    """Until so many ps, and no others, hold all slots, and each of them knows it; `without` is not one of them."""
+    """Waits until exactly `count` ps own all slots with the same map version; `without` is not one of them."""
 
     def is_so(status: pb.JobStatus) -> bool:
         servers = serving(status)

@@ -1,4 +1,4 @@
-"""All rows of a table over the wire, wherever they lie."""
+"""Reads all rows of a table over the wire, from all ps."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Directory:
 
 
 class Master:
-    """What `PsTableStore` needs of a connection to the master for an export."""
+    """The part of a connection to the master that `PsTableStore` needs for an export."""
 
     def __init__(self, checkpoints: Path) -> None:
         self.directory = Directory(checkpoints)

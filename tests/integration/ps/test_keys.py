@@ -1,4 +1,4 @@
-"""With keys, strangers get nothing from a ps, and it goes on."""
+"""With keys a ps refuses clients without them, and continues to serve the others."""
 
 from __future__ import annotations
 

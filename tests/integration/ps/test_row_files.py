@@ -22,7 +22,7 @@ UNIFORM = TableSpec(name="a/b c", columns=3)
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> tuple[Path, dict[int, float]]:
-    """Of two ps, in three cuts; and the sums that are in it."""
+    """A checkpoint of two ps after three snapshots, and the sums in it."""
     fleet = LocalFleet(tmp_path / "checkpoints", 2)
     fleet.push(range(-1000, 1000))
     fleet.write_checkpoint(1)

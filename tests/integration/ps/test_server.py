@@ -109,7 +109,7 @@ def test_a_wrong_token_is_denied_and_counted(start: Start) -> None:
 
 @contextlib.contextmanager
 def raw_socket(address: str, token: str = TOKEN) -> Iterator[zmq.Socket[bytes]]:
-    """Of somebody who has the token, and may send anything."""
+    """Opens a socket that has the token and can send arbitrary frames."""
     with zmq.Context() as context, connect_socket(context, address, token_digest(token), None) as socket:
         yield socket
 

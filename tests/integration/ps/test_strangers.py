@@ -1,4 +1,4 @@
-"""What strangers at the port of a ps cost it: little, for a short time, and nobody of the job notices."""
+"""Unauthenticated connections cost a ps little, for a short time, and do not affect the job."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ps(request: pytest.FixtureRequest) -> Iterator[Served]:
 
 
 def greeting(mechanism: bytes) -> bytes:
-    """Of ZMTP 3.0."""
+    """The greeting of ZMTP 3.0."""
     return b"\xff" + bytes(8) + b"\x7f\x03\x00" + mechanism.ljust(20, b"\0") + bytes(32)
 
 
