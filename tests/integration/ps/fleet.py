@@ -39,7 +39,7 @@ ALL = slot_mask(range(SLOTS))
 Rows = dict[str, dict[int, tuple[tuple[float, ...], tuple[float, ...]]]]
 
 
-def declared(holdings: PsState, tables: Sequence[TableSpec] = TABLES) -> PsState:
+def declare_tables(holdings: PsState, tables: Sequence[TableSpec] = TABLES) -> PsState:
     holdings.declare(json.dumps([table.model_dump() for table in tables]).encode())
     return holdings
 
@@ -67,7 +67,7 @@ def expected(pushes: Counter[int]) -> Rows:
     }
 
 
-def agree(actual: Rows, expected: Rows) -> None:
+def assert_equal_rows(actual: Rows, expected: Rows) -> None:
     assert {name: set(table) for name, table in actual.items()} == {
         name: set(table) for name, table in expected.items()
     }
@@ -99,7 +99,7 @@ class LocalFleet:
 
     def add(self) -> PsId:
         name = PsId(f"ps-{len(self.holdings)}")
-        self.holdings[name] = declared(PsState(name, seed=3))
+        self.holdings[name] = declare_tables(PsState(name, seed=3))
         self.writers[name] = SnapshotWriter(self.holdings[name])
         self.servers[name] = PsServer(
             self.holdings[name], "token", "127.0.0.1", threads=self.threads, answers=self.writers[name].handlers
@@ -174,13 +174,13 @@ class LocalFleet:
             writer.close()
 
 
-def restored(path: Path, count: int, tables: Sequence[TableSpec] = ()) -> tuple[dict[PsId, PsState], SlotMap]:
+def restore_rows(path: Path, count: int, tables: Sequence[TableSpec] = ()) -> tuple[dict[PsId, PsState], SlotMap]:
     """Restores the rows of a checkpoint into `count` new ps."""
     names = [PsId(f"ps-{10 + n}") for n in range(count)]
     slot_map = SlotMap.initial(names)
     holdings = {}
     for name in names:
-        holdings[name] = declared(PsState(name, seed=3), tables)
+        holdings[name] = declare_tables(PsState(name, seed=3), tables)
         holdings[name].set_slot_map(slot_map)
         snapshot_files.restore_rows(holdings[name], path, slot_map.slots_of(name))
     return holdings, slot_map

@@ -54,8 +54,8 @@ def ask(server: PsServer) -> Iterator[Ask]:
         connections.close()
 
 
-def counted(server: PsServer, least: int) -> bool:
-    return until(f"{least} were denied", lambda: server.denied_count >= least, 30.0)
+def wait_denied(server: PsServer, count: int) -> bool:
+    return until(f"{count} were denied", lambda: server.denied_count >= count, 30.0)
 
 
 def test_a_worker_with_the_keys_of_the_job_is_answered(server: PsServer, ask: Ask) -> None:
@@ -79,7 +79,7 @@ def test_a_client_without_keys_receives_nothing_and_is_counted(
     with pytest.raises(PsUnreachable, match="ps-0: no answer"):
         ask(keys, timeout_s=0.3)
 
-    assert counted(server, 1)
+    assert wait_denied(server, 1)
     assert b"ps-0" in ask(KEYS).text, "others are served"
 
 
@@ -89,7 +89,7 @@ def test_another_client_key_is_refused_although_the_server_key_is_right(server: 
     with pytest.raises(AccessDenied, match="ps-0 refused the token, or the keys, of this job"):
         ask(guest)
 
-    assert counted(server, 1)
+    assert wait_denied(server, 1)
 
 
 def test_the_token_is_required_in_addition_to_the_keys(server: PsServer, ask: Ask) -> None:

@@ -15,7 +15,7 @@ from elasticdl.ps.snapshots import exported_tables
 from elasticdl.ps.snapshots.exported_tables import ExportedTables
 from elasticdl.ps.tables.table import TableSpec, create_table
 from elasticdl.spec import PsId
-from tests.integration.ps.fleet import LocalFleet, declared, rows_of
+from tests.integration.ps.fleet import LocalFleet, declare_tables, rows_of
 
 UNIFORM = TableSpec(name="a/b c", columns=3)
 
@@ -84,7 +84,7 @@ def test_the_lookup_code_of_the_documentation_returns_the_same_values(
 
 def test_unseen_ids_have_their_initial_values(tmp_path: Path) -> None:
     fleet = LocalFleet(tmp_path / "checkpoints", 1)
-    declared(fleet.holdings[PsId("ps-0")], [UNIFORM])
+    declare_tables(fleet.holdings[PsId("ps-0")], [UNIFORM])
     path = fleet.write_checkpoint(1)
     fleet.close()
     exported_tables.export_tables(path, tmp_path, seed=3)

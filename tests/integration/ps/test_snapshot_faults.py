@@ -21,7 +21,7 @@ from elasticdl.ps.snapshots.coordinator import SnapshotCoordinator, choose_base,
 from elasticdl.ps.wire.connections import PsConnections, PsUnreachable
 from elasticdl.spec import PsId
 from elasticdl.storage.paths import AnyPath
-from tests.integration.ps.fleet import TABLES, LocalFleet, expected, restored, rows_of
+from tests.integration.ps.fleet import TABLES, LocalFleet, expected, restore_rows, rows_of
 
 Launch = Callable[..., LocalFleet]
 
@@ -54,7 +54,7 @@ def test_a_push_is_completely_in_a_snapshot_or_not_at_all(launch: Launch) -> Non
 
     seen = []
     for path in paths:
-        holdings, slot_map = restored(path, 2)
+        holdings, slot_map = restore_rows(path, 2)
         counts = {row for row, _ in rows_of(*holdings.values()).get("sums", {}).values()}
         assert len(counts) <= 1, "every row has the same pushes"
         number = int(-next(iter(counts))[0]) if counts else 0
@@ -94,7 +94,7 @@ def test_a_snapshot_waits_for_backups_without_a_deadlock(launch: Launch) -> None
     thread.join()
     client.close()
 
-    holdings, _ = restored(paths[-1], 3)
+    holdings, _ = restore_rows(paths[-1], 3)
     assert {len(values) for values in rows_of(*holdings.values()).values()} == {300}
     assert pushed
 
@@ -121,8 +121,8 @@ def test_the_next_snapshot_does_not_wait_for_the_disk(launch: Launch, monkeypatc
     fleet.push([3])
     path = fleet.finish(second)
 
-    assert rows_of(*restored(fleet.directory / manifest.checkpoint_name(2), 1)[0].values()) == expected
-    assert rows_of(*restored(path, 3)[0].values()) == later
+    assert rows_of(*restore_rows(fleet.directory / manifest.checkpoint_name(2), 1)[0].values()) == expected
+    assert rows_of(*restore_rows(path, 3)[0].values()) == later
 
 
 def test_a_checkpoint_links_the_files_of_its_base_and_writes_only_changed_rows(launch: Launch) -> None:
@@ -155,7 +155,7 @@ def test_checkpoints_in_a_row_share_no_file_and_each_costs_what_changed(launch: 
     assert all(inodes & other_inodes for inodes, other_inodes in zip(files, files[2:], strict=False)), (
         "those after the first two build"
     )
-    assert [rows_of(*restored(path, 3)[0].values()) for path in paths] == rows
+    assert [rows_of(*restore_rows(path, 3)[0].values()) for path in paths] == rows
 
 
 def test_a_checkpoint_begun_while_another_is_written_shares_no_file_with_it(launch: Launch) -> None:
@@ -199,7 +199,7 @@ def test_without_links_files_are_copied(launch: Launch, monkeypatch: pytest.Monk
     assert not os.path.samefile(
         fleet.directory / manifest.checkpoint_name(1) / "ps" / "ps-0-1.safetensors", second / "ps"
     )
-    assert rows_of(*restored(second, 3)[0].values()) == rows_of(*fleet.holdings.values())
+    assert rows_of(*restore_rows(second, 3)[0].values()) == rows_of(*fleet.holdings.values())
 
 
 def test_a_snapshot_that_misses_slots_is_taken_again(launch: Launch) -> None:
@@ -276,7 +276,7 @@ def test_no_snapshot_builds_upon_a_checkpoint_with_torn_files(launch: Launch) ->
     second = fleet.write_checkpoint(2)
 
     assert [path.name for path in (second / "ps").glob("*.safetensors")] == ["ps-0-1.safetensors"]
-    assert rows_of(*restored(second, 1)[0].values()) == rows_of(*fleet.holdings.values())
+    assert rows_of(*restore_rows(second, 1)[0].values()) == rows_of(*fleet.holdings.values())
 
 
 def test_a_corrupt_checkpoint_is_skipped_and_the_previous_one_used(
@@ -292,7 +292,7 @@ def test_a_corrupt_checkpoint_is_skipped_and_the_previous_one_used(
 
     assert manifest.find_newest(fleet.directory) == first
     assert "ps-1-2.safetensors is corrupt" in caplog.text
-    assert set(rows_of(*restored(first, 3)[0].values())["sums"]) == set(pushes["sums"])
+    assert set(rows_of(*restore_rows(first, 3)[0].values())["sums"]) == set(pushes["sums"])
     (first / manifest.MANIFEST_FILE).unlink()
     with pytest.raises(CheckpointCorrupt, match="none of the checkpoints"):
         manifest.find_newest(fleet.directory)

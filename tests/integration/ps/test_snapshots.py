@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from elasticdl.ps.snapshots.coordinator import StartedSnapshot
-from tests.integration.ps.fleet import LocalFleet, Rows, agree, expected, restored, rows_of
+from tests.integration.ps.fleet import LocalFleet, Rows, assert_equal_rows, expected, restore_rows, rows_of
 from tests.properties import examples
 
 IDS = st.lists(st.integers(-60, 60), min_size=1, max_size=20)
@@ -91,10 +91,10 @@ class Snapshots(RuleBasedStateMachine):
         path = data.draw(st.sampled_from(sorted(self.checkpoints)))
         pushes, rows, number, sent = self.checkpoints[path]
 
-        states, slot_map = restored(path, count)
+        states, slot_map = restore_rows(path, count)
 
         assert rows_of(*states.values()) == rows
-        agree(rows, expected(pushes))
+        assert_equal_rows(rows, expected(pushes))
         if number:
             self.fleet.send(number, sent, states, slot_map)
             assert rows_of(*states.values()) == rows, "this push is in the rows already"
@@ -110,13 +110,13 @@ class Snapshots(RuleBasedStateMachine):
     @invariant()
     def each_row_is_with_one_ps(self) -> None:
         if hasattr(self, "fleet"):
-            agree(rows_of(*self.fleet.holdings.values()), expected(self.fleet.pushes))
+            assert_equal_rows(rows_of(*self.fleet.holdings.values()), expected(self.fleet.pushes))
 
     def teardown(self) -> None:
         if hasattr(self, "fleet"):
             try:
                 for path, at_snapshot in self.checkpoints.items():
-                    assert rows_of(*restored(path, 2)[0].values()) == at_snapshot.rows
+                    assert rows_of(*restore_rows(path, 2)[0].values()) == at_snapshot.rows
             finally:
                 self.fleet.close()
                 shutil.rmtree(self.directory)
