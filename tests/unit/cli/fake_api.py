@@ -144,7 +144,7 @@ class FakeApi:
             raise Forbidden(f"{ApiCall(verb, kind)} is forbidden")
 
     @property
-    def kept(self) -> Sequence[str]:
+    def object_names(self) -> Sequence[str]:
         """Kind and name of all objects except the namespace."""
         return [f"{kind.kind} {name}" for kind, _, name in self.objects if kind != NAMESPACE]
 

@@ -47,7 +47,7 @@ RESULT: dict[str, Any] = {
 }
 
 
-def ended(name: str = "digits", result: dict[str, Any] | None = None) -> JobDirectory:
+def create_ended_job(name: str = "digits", result: dict[str, Any] | None = None) -> JobDirectory:
     directory = jobs.job_directory(name)
     directory.create(load.resolve_job({"name": name, "model": {"definition": "m.f"}, "plan": {"epochs": 3}}))
     directory.events.write_text("".join(json.dumps(event) + "\n" for event in EVENTS))
@@ -57,7 +57,7 @@ def ended(name: str = "digits", result: dict[str, Any] | None = None) -> JobDire
 
 
 def test_the_status_of_an_ended_job_comes_from_its_files(elasticdl: Run) -> None:
-    directory = ended(result=RESULT)
+    directory = create_ended_job(result=RESULT)
 
     status = json.loads(elasticdl("status", "digits", "--json").stdout)
 
@@ -70,7 +70,7 @@ def test_the_status_of_an_ended_job_comes_from_its_files(elasticdl: Run) -> None
 
 def test_workers_in_the_status_have_everything_a_script_needs(elasticdl: Run) -> None:
     worker = {"id": "worker-0", "pid": 7, "state": "left", "since": 3.0, "rank": 0, "logical_ranks": 2, "step": 85}
-    ended(result=RESULT | {"workers": [worker]})
+    create_ended_job(result=RESULT | {"workers": [worker]})
 
     workers = json.loads(elasticdl("status", "digits", "--json").stdout)["workers"]
 
@@ -79,7 +79,7 @@ def test_workers_in_the_status_have_everything_a_script_needs(elasticdl: Run) ->
 
 
 def test_a_job_whose_processes_are_gone_is_reported_as_failed(elasticdl: Run) -> None:
-    ended()
+    create_ended_job()
 
     status = json.loads(elasticdl("status", "digits", "--json").stdout)
 
@@ -88,7 +88,7 @@ def test_a_job_whose_processes_are_gone_is_reported_as_failed(elasticdl: Run) ->
 
 
 def test_the_result_of_a_launcher_that_gave_up_is_enough(elasticdl: Run) -> None:
-    ended(result={"phase": "failed", "reason": "the master refused the job", "exit_code": 2})
+    create_ended_job(result={"phase": "failed", "reason": "the master refused the job", "exit_code": 2})
 
     result = elasticdl("status", "digits")
 
@@ -97,14 +97,14 @@ def test_the_result_of_a_launcher_that_gave_up_is_enough(elasticdl: Run) -> None
 
 
 def test_all_events_can_be_read_as_lines(elasticdl: Run) -> None:
-    ended(result=RESULT)
+    create_ended_job(result=RESULT)
 
     assert "worker-1 lost: SIGKILL (step 18, cost 180 ms)" in elasticdl("status", "digits", "--events").stdout
 
 
 def test_jobs_lists_all_as_table_and_as_json(elasticdl: Run) -> None:
-    ended("first", RESULT)
-    ended("second")
+    create_ended_job("first", RESULT)
+    create_ended_job("second")
 
     table, listed = elasticdl("jobs").stdout, json.loads(elasticdl("jobs", "--json").stdout)
 
@@ -121,7 +121,7 @@ def test_without_jobs_the_output_says_how_to_start_one(elasticdl: Run) -> None:
     "verb", [["status"], ["logs"], ["stop"], ["scale", "--workers=2"], ["scale", "--ps=2"], ["timeline"]]
 )
 def test_an_unknown_job_is_refused_with_the_closest_name(elasticdl: Run, verb: list[str]) -> None:
-    ended("digits", RESULT)
+    create_ended_job("digits", RESULT)
 
     result = elasticdl(*verb, "digist")
 
@@ -137,8 +137,8 @@ def test_a_job_name_never_leaves_the_home_directory(elasticdl: Run, name: str) -
 
 @pytest.mark.parametrize("verb", [["stop"], ["scale", "--workers=2"]])
 def test_a_job_that_is_over_can_neither_be_stopped_nor_scaled(elasticdl: Run, verb: list[str]) -> None:
-    ended("over", RESULT)
-    ended("gone")
+    create_ended_job("over", RESULT)
+    create_ended_job("gone")
 
     assert "job 'over' is over (succeeded)" in elasticdl(*verb, "over").stderr
     assert "job 'gone' does not run" in elasticdl(*verb, "gone").stderr
@@ -146,7 +146,7 @@ def test_a_job_that_is_over_can_neither_be_stopped_nor_scaled(elasticdl: Run, ve
 
 
 def test_a_torn_last_line_of_the_event_log_is_left_out() -> None:
-    directory = ended()
+    directory = create_ended_job()
     with directory.events.open("a") as file:
         file.write('{"at": 10')
 
@@ -154,7 +154,7 @@ def test_a_torn_last_line_of_the_event_log_is_left_out() -> None:
 
 
 def test_logs_name_the_writer_of_each_line(elasticdl: Run) -> None:
-    directory = ended(result=RESULT)
+    directory = create_ended_job(result=RESULT)
     directory.log_file("master").write_text("hello\n")
     directory.log_file("worker-0").write_text("one\ntwo")
 
@@ -169,7 +169,7 @@ def test_logs_name_the_writer_of_each_line(elasticdl: Run) -> None:
 
 
 def test_logs_of_a_ps_are_found_by_its_id_or_its_number(elasticdl: Run) -> None:
-    directory = ended(result=RESULT)
+    directory = create_ended_job(result=RESULT)
     directory.log_file("ps-0").write_text("serving\n")
 
     assert (
@@ -180,7 +180,7 @@ def test_logs_of_a_ps_are_found_by_its_id_or_its_number(elasticdl: Run) -> None:
 
 
 def test_scaling_without_a_number_is_refused(elasticdl: Run) -> None:
-    ended("over", RESULT)
+    create_ended_job("over", RESULT)
 
     assert "Give --workers N, --ps N, or both" in elasticdl("scale", "over").stderr
 
@@ -223,7 +223,7 @@ def test_the_summary_says_why_a_job_ended_before_its_last_epoch() -> None:
 
 
 def test_the_summary_has_the_paths_and_the_next_commands(tmp_path: Path) -> None:
-    directory = ended(
+    directory = create_ended_job(
         result=RESULT | {"phase": "stopped", "reason": "SIGINT", "output": str(tmp_path), "checkpoint": "/c"}
     )
 
@@ -239,7 +239,7 @@ def test_the_summary_has_the_paths_and_the_next_commands(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("moved", range(4))
 def test_a_resumption_that_dies_half_way_can_be_resumed(monkeypatch: pytest.MonkeyPatch, moved: int) -> None:
-    directory = ended(result=RESULT)
+    directory = create_ended_job(result=RESULT)
     spec, token, rename, count = directory.load_spec(), directory.load_token(), Path.rename, itertools.count()
 
     def die(path: Path, target: Path) -> Path:
@@ -260,7 +260,7 @@ def test_a_resumption_that_dies_half_way_can_be_resumed(monkeypatch: pytest.Monk
 
 
 def test_a_resumed_job_keeps_its_checkpoints_and_moves_its_other_files_aside() -> None:
-    directory = ended(result=RESULT)
+    directory = create_ended_job(result=RESULT)
     checkpoint = directory.root / "checkpoints" / "step-5"
     checkpoint.mkdir(parents=True)
     token, spec = directory.load_token(), directory.load_spec()

@@ -263,7 +263,7 @@ def test_a_second_scheduler_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("option_words", "said"),
+    ("option_words", "message"),
     [
         (["--policy=nonsense"], "no policy 'nonsense'"),
         (["--nodes=4"], "expected NODESxDEVICES such as 4x8"),
@@ -273,7 +273,7 @@ def test_a_second_scheduler_is_refused(
         (["--on=kubernetes", "--budget=3"], "are for this machine"),
     ],
 )
-def test_wrong_scheduler_options_are_reported(elasticdl: Run, option_words: list[str], said: str) -> None:
+def test_wrong_scheduler_options_are_reported(elasticdl: Run, option_words: list[str], message: str) -> None:
     done = elasticdl("scheduler", *option_words)
 
-    assert (done.exit_code, said in done.stderr) == (2, True)
+    assert (done.exit_code, message in done.stderr) == (2, True)

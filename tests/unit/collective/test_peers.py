@@ -175,10 +175,10 @@ def test_running_out_of_descriptors_closes_the_listener_only_briefly(open_door: 
     caller.close()
 
 
-@pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n\r\n" + bytes(100), bytes(200), b"\xff" * 66], ids=str)
-def test_a_caller_that_sends_garbage_is_disconnected(open_door: OpenDoor, callers: Callers, said: bytes) -> None:
+@pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n\r\n" + bytes(100), bytes(200), b"\xff" * 66], ids=str)
+def test_a_caller_that_sends_garbage_is_disconnected(open_door: OpenDoor, callers: Callers, garbage: bytes) -> None:
     stranger = connect(open_door())
-    stranger.sendall(said)
+    stranger.sendall(garbage)
     assert is_hung_up(stranger)
     assert not callers.greetings
     stranger.close()

@@ -36,10 +36,10 @@ def by_records(tmp_path: Path, rows: list[str] = ROWS) -> Dataset:
 
 
 def by_columns(tmp_path: Path, rows: list[str] = ROWS) -> Dataset:
-    def made(batch: pa.RecordBatch) -> torch.Tensor:
+    def make_features(batch: pa.RecordBatch) -> torch.Tensor:
         return torch.from_numpy(batch.column("price").to_numpy(zero_copy_only=False).copy()).reshape(-1, 1)
 
-    return dataset_of(tmp_path, rows).map_columns(made, {"price": "float32"})
+    return dataset_of(tmp_path, rows).map_columns(make_features, {"price": "float32"})
 
 
 def predict(dataset: Dataset, minibatch: int = 4, *, tolerates: bool = True) -> list[PredictedBatch]:

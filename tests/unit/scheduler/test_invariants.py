@@ -13,7 +13,7 @@ from tests.unit.scheduler.test_priorities import Seen
 CLUSTER = (NodeInfo("n0", 4, "a", resources={"memory": 8.0}), NodeInfo("n1", 4, "b", resources={"memory": 8.0}))
 
 
-def broken(*allocations: tuple[JobInfo, Allocation], is_rigid: bool = False) -> list[str]:
+def find_broken_rules(*allocations: tuple[JobInfo, Allocation], is_rigid: bool = False) -> list[str]:
     snapshot = Snapshot(0.0, CLUSTER, tuple(job_info for job_info, _ in allocations))
     plan = AllocationPlan({job_info.name: allocation for job_info, allocation in allocations})
     return find_violations(Seen([], is_rigid=is_rigid), snapshot, plan)
@@ -57,7 +57,7 @@ def test_a_plan_that_forgets_a_job() -> None:
 def test_a_plan_that_breaks_one_rule_has_one_violation(
     job_info: JobInfo, allocation: Allocation, violation: str
 ) -> None:
-    violations = broken((job_info, allocation))
+    violations = find_broken_rules((job_info, allocation))
 
     assert len(violations) == 1 and violation in violations[0]
 
@@ -65,21 +65,21 @@ def test_a_plan_that_breaks_one_rule_has_one_violation(
 def test_a_rigid_policy_allocates_exactly_the_requested_workers() -> None:
     elastic, allocation = job("j", 1, 4, requested=3), Allocation({"n0": 2}, "x")
 
-    assert broken((elastic, allocation)) == []
-    assert broken((elastic, allocation), is_rigid=True) == ["j: 2 workers, allowed are 3"]
+    assert find_broken_rules((elastic, allocation)) == []
+    assert find_broken_rules((elastic, allocation), is_rigid=True) == ["j: 2 workers, allowed are 3"]
 
 
 def test_shares_of_two_jobs_are_one_device() -> None:
     first, second = job("a", 4, may_share=True), job("b", 4, may_share=True)
 
-    assert broken((first, Allocation({"n0": 4}, "x", 0.6)), (second, Allocation({"n0": 4}, "x", 0.4))) == []
-    assert broken((first, Allocation({"n0": 4}, "x", 0.6)), (second, Allocation({"n0": 4}, "x", 0.5))) != []
+    assert find_broken_rules((first, Allocation({"n0": 4}, "x", 0.6)), (second, Allocation({"n0": 4}, "x", 0.4))) == []
+    assert find_broken_rules((first, Allocation({"n0": 4}, "x", 0.6)), (second, Allocation({"n0": 4}, "x", 0.5))) != []
 
 
 def test_a_higher_priority_waits_for_no_lower_one() -> None:
     high, low = job("high", 6, priority=1), job("low", 4)
 
-    violations = broken((high, Allocation({}, "waits")), (low, Allocation({"n0": 4}, "x")))
+    violations = find_broken_rules((high, Allocation({}, "waits")), (low, Allocation({"n0": 4}, "x")))
 
     assert violations == ["high: waits though jobs of lower priority have what it needs: ['low']"]
 
@@ -88,9 +88,15 @@ def test_a_job_may_wait_for_devices_that_no_lower_priority_holds() -> None:
     high, another, low = job("high", 6, priority=1), job("other", 4, priority=1), job("low", 4)
     allocation = Allocation({"n0": 4}, "x")
 
-    assert broken((high, Allocation({}, "waits")), (another, allocation), (low, Allocation({"n1": 4}, "x"))) == []
-    assert broken((high, Allocation({}, "no", is_rejected=True)), (low, allocation)) == []
+    assert (
+        find_broken_rules((high, Allocation({}, "waits")), (another, allocation), (low, Allocation({"n1": 4}, "x")))
+        == []
+    )
+    assert find_broken_rules((high, Allocation({}, "no", is_rejected=True)), (low, allocation)) == []
 
 
 def test_a_valid_plan_has_no_violations() -> None:
-    assert broken((job("a", 1, 4), Allocation({"n0": 3}, "three")), (job("b", 5), Allocation({}, "waits"))) == []
+    assert (
+        find_broken_rules((job("a", 1, 4), Allocation({"n0": 3}, "three")), (job("b", 5), Allocation({}, "waits")))
+        == []
+    )

@@ -21,7 +21,7 @@ from tests.unit.sim.workloads import FREE, nodes, trace_job
 ON_TICKS = replace(ElasticFirstCome(), decides_on_events=False, interval_s=60.0)
 
 
-def ran(policy: Policy, setting: SimulationConfig, *jobs: TraceJob) -> dict[str, JobRecord]:
+def simulate(policy: Policy, setting: SimulationConfig, *jobs: TraceJob) -> dict[str, JobRecord]:
     return {record.name: record for record in SimulationEngine(policy, jobs, setting).run()}
 
 
@@ -49,7 +49,7 @@ class Written(ElasticFirstCome):
 
 def test_two_jobs_one_after_the_other() -> None:
     """100 with four workers take 25 s; the job that came at 10 starts then, and has 60 to do."""
-    records = ran(
+    records = simulate(
         ElasticFirstCome(), SimulationConfig(nodes(4), FREE), trace_job("a", 100, 0, 4), trace_job("b", 60, 10, 4)
     )
 
@@ -75,26 +75,26 @@ def test_two_jobs_at_once_and_the_second_grows_when_the_first_is_done() -> None:
 def test_starts_and_changes_cost_the_configured_times() -> None:
     """b starts at 10, works from 15 to 55, does 80, is changed until 57, and has 20 left for four."""
     setting = SimulationConfig(nodes(4), ChangeCost(start_s=5.0, change_s=2.0))
-    records = ran(ElasticFirstCome(), setting, trace_job("a", 100, 0, 2), trace_job("b", 100, 10, 4))
+    records = simulate(ElasticFirstCome(), setting, trace_job("a", 100, 0, 2), trace_job("b", 100, 10, 4))
 
     assert ends(records) == {"a": 55.0, "b": 62.0}
 
 
 def test_a_policy_without_events_starts_jobs_on_ticks() -> None:
-    records = ran(ON_TICKS, SimulationConfig(nodes(4), FREE), trace_job("a", 40, 10, 4), trace_job("b", 40, 75, 4))
+    records = simulate(ON_TICKS, SimulationConfig(nodes(4), FREE), trace_job("a", 40, 10, 4), trace_job("b", 40, 75, 4))
 
     assert records["a"].started_at == 60.0 and records["b"].started_at == 120.0
     assert ends(records) == {"a": 70.0, "b": 130.0}
 
 
 def test_a_setting_may_tick_more_often_than_the_policy_wants() -> None:
-    records = ran(ON_TICKS, SimulationConfig(nodes(4), FREE, interval_s=15.0), trace_job("a", 40, 10, 4))
+    records = simulate(ON_TICKS, SimulationConfig(nodes(4), FREE, interval_s=15.0), trace_job("a", 40, 10, 4))
 
     assert records["a"].started_at == 15.0
 
 
 def test_a_job_may_end_between_two_ticks_and_on_one() -> None:
-    records = ran(
+    records = simulate(
         ON_TICKS,
         SimulationConfig(nodes(2), FREE),
         trace_job("between", 10, 0, 1),
@@ -108,7 +108,7 @@ def test_a_job_may_end_between_two_ticks_and_on_one() -> None:
 def test_an_outage_takes_workers_and_gives_the_node_back() -> None:
     """Four workers until 10, two until 20, then four again: 40, 60, and 340 in 85 s."""
     setting = SimulationConfig(nodes(2, 2), FREE, (NodeOutage("n1", 10.0, 20.0),))
-    records = ran(ElasticFirstCome(), setting, trace_job("a", 400, 0, 4))
+    records = simulate(ElasticFirstCome(), setting, trace_job("a", 400, 0, 4))
 
     assert ends(records) == {"a": 105.0}
     assert [span.workers for span in records["a"].spans] == [4, 2, 4]
@@ -118,7 +118,7 @@ def test_an_outage_takes_workers_and_gives_the_node_back() -> None:
 def test_a_job_that_cannot_continue_on_the_remaining_nodes_waits_for_the_lost_one(policy: Policy) -> None:
     """A gang, or less than its minimum: 40 are done, the rest takes 90 s from 20 on."""
     setting = SimulationConfig(nodes(2, 2), FREE, (NodeOutage("n1", 10.0, 20.0),))
-    records = ran(policy, setting, trace_job("a", 400, 0, 4, min_workers=3))
+    records = simulate(policy, setting, trace_job("a", 400, 0, 4, min_workers=3))
 
     assert ends(records) == {"a": 110.0}
     assert records["a"].waited_s == 10.0
@@ -127,7 +127,7 @@ def test_a_job_that_cannot_continue_on_the_remaining_nodes_waits_for_the_lost_on
 def test_an_outage_leaves_no_job_at_a_size_that_is_not_allowed() -> None:
     """Asked on ticks only: two of six workers are left, four or six are allowed."""
     setting = SimulationConfig(nodes(4, 2), FREE, (NodeOutage("n0", 70.0, 110.0),))
-    records = ran(ON_TICKS, setting, trace_job("a", 600, 0, 6, min_workers=1, sizes=(4, 6)))
+    records = simulate(ON_TICKS, setting, trace_job("a", 600, 0, 6, min_workers=1, sizes=(4, 6)))
 
     assert records["a"].waited_s == 50.0
     assert ends(records) == {"a": 150.0}  # 420 are done at 70; at 120 six go on
@@ -147,23 +147,23 @@ def test_an_outage_leaves_shares_unchanged() -> None:
 
 def test_a_straggler_slows_the_whole_job_down() -> None:
     setting = SimulationConfig(nodes(2, 2), FREE, slowness={"n1": 2.0})
-    records = ran(ElasticFirstCome(), setting, trace_job("wide", 40, 0, 4))
+    records = simulate(ElasticFirstCome(), setting, trace_job("wide", 40, 0, 4))
 
     assert ends(records) == {"wide": 20.0}
-    assert ends(ran(ElasticFirstCome(), setting, trace_job("near", 40, 0, 2))) == {"near": 20.0}
+    assert ends(simulate(ElasticFirstCome(), setting, trace_job("near", 40, 0, 2))) == {"near": 20.0}
 
 
 def test_jobs_on_several_nodes_slow_each_other_while_they_share_one() -> None:
     """Half as fast until a is done at 20; b has done 20 of 40 then, and goes on with two a second."""
     policy = Written(allocated=(("a", {"n0": 1, "n1": 1}), ("b", {"n1": 1, "n2": 1}), ("alone", {"n0": 1})))
     jobs = [trace_job("a", 20, 0, 2), trace_job("b", 40, 0, 2), trace_job("alone", 15, 0, 1)]
-    records = ran(policy, SimulationConfig(nodes(2, 2, 2), FREE, interference=0.5), *jobs)
+    records = simulate(policy, SimulationConfig(nodes(2, 2, 2), FREE, interference=0.5), *jobs)
 
     assert ends(records) == {"alone": 15.0, "a": 20.0, "b": 30.0}
 
 
 def test_a_job_that_never_fits_is_rejected_with_the_reason() -> None:
-    records = ran(
+    records = simulate(
         ElasticFirstCome(),
         SimulationConfig(nodes(4), FREE),
         trace_job("huge", 10, 0, 9, min_workers=9),
@@ -178,7 +178,7 @@ def test_a_job_that_never_fits_is_rejected_with_the_reason() -> None:
 def test_a_job_refused_during_an_outage_is_reconsidered_when_the_node_returns() -> None:
     """Asked on ticks only: at 60 there is no room for it, at 120 there is."""
     setting = SimulationConfig(nodes(2, 2), FREE, (NodeOutage("n1", 50.0, 100.0),))
-    records = ran(ON_TICKS, setting, trace_job("a", 40, 10, 4, min_workers=4))
+    records = simulate(ON_TICKS, setting, trace_job("a", 40, 10, 4, min_workers=4))
 
     assert ends(records) == {"a": 130.0}
 
@@ -187,7 +187,7 @@ def test_a_job_refused_during_an_outage_is_reconsidered_when_the_node_returns() 
     "policy", [Written(allocated=(("x", {}),)), replace(Written(allocated=(("x", {}),)), interval_s=60.0)]
 )
 def test_a_job_that_never_starts_is_rejected_in_the_end(policy: Policy) -> None:
-    (record,) = ran(policy, SimulationConfig(nodes(4), FREE), trace_job("a", 10, 0, 4)).values()
+    (record,) = simulate(policy, SimulationConfig(nodes(4), FREE), trace_job("a", 10, 0, 4)).values()
 
     assert "nothing that could change this will happen" in record.reason
 
@@ -207,7 +207,7 @@ def test_a_failing_policy_does_not_affect_running_jobs() -> None:
 
 def test_a_job_alone_is_treated_fairly_and_one_that_waits_is_not() -> None:
     """b waits 25 s of its 40; for 25 of them there were two jobs: its fair share would be 1 / 1.625 of four devices."""
-    records = ran(
+    records = simulate(
         ElasticFirstCome(),
         SimulationConfig(nodes(4), FREE),
         trace_job("a", 100, 0, 4),
@@ -215,15 +215,15 @@ def test_a_job_alone_is_treated_fairly_and_one_that_waits_is_not() -> None:
     )
 
     assert records["b"].fairness == pytest.approx(40.0 / (60.0 / (4 / 1.625)))
-    alone = ran(ElasticFirstCome(), SimulationConfig(nodes(4), ChangeCost(start_s=7.0)), trace_job("a", 100, 0, 4))
+    alone = simulate(ElasticFirstCome(), SimulationConfig(nodes(4), ChangeCost(start_s=7.0)), trace_job("a", 100, 0, 4))
     assert alone["a"].fairness == pytest.approx(1.0)
 
 
 def test_jobs_that_come_together_are_seen_together() -> None:
     jobs = [trace_job("a", 20, 5, 4), trace_job("b", 20, 5, 4)]
 
-    assert ends(ran(ElasticFirstCome(), SimulationConfig(nodes(4), FREE), *jobs)) == {"a": 15.0, "b": 15.0}
+    assert ends(simulate(ElasticFirstCome(), SimulationConfig(nodes(4), FREE), *jobs)) == {"a": 15.0, "b": 15.0}
 
 
 def test_an_empty_trace_is_simulated() -> None:
-    assert ran(ElasticFirstCome(), SimulationConfig(nodes(4))) == {}
+    assert simulate(ElasticFirstCome(), SimulationConfig(nodes(4))) == {}

@@ -28,7 +28,7 @@ def ignore(progress: SimulationProgress) -> None:
     pass
 
 
-def ran(policy: str, source: TraceSource = TRACE, setting: SimulationConfig = SETTING) -> SimulationOutcome:
+def run_policy(policy: str, source: TraceSource = TRACE, setting: SimulationConfig = SETTING) -> SimulationOutcome:
     return simulate(policy, source, setting, ignore, lambda: False)
 
 
@@ -39,7 +39,7 @@ def policy_document(outcome: SimulationOutcome) -> object:
 
 @pytest.mark.parametrize("policy", ["fifo-gang", "tiresias", "elastic-first-come", "max-min"])
 def test_the_same_seed_gives_the_same_results_as_recorded(policy: str) -> None:
-    first, again = ran(policy), ran(policy)
+    first, again = run_policy(policy), run_policy(policy)
     numbers = policy_document(first)["metrics"]  # type: ignore[index]
     golden = json.loads((GOLDEN / "golden.json").read_text())
 
@@ -55,7 +55,7 @@ def test_separate_processes_give_the_same_results() -> None:
     apart = {outcome.policy: outcome for outcome in simulate_all(names, TRACE, SETTING, 2, seen.append, lambda: False)}
 
     assert {name: policy_document(outcome) for name, outcome in apart.items()} == {
-        name: policy_document(ran(name)) for name in names
+        name: policy_document(run_policy(name)) for name in names
     }
     assert {outcome.policy for outcome in seen} == set(names)
 
@@ -64,7 +64,7 @@ def test_a_job_alone_takes_its_duration_and_the_cost_of_its_start(tmp_path: Path
     path = tmp_path / "one.csv"
     path.write_text("name,submitted_s,duration_s,workers,minimum,maximum\nmine,10,100,4,4,4\nhuge,20,100,99,99,99\n")
 
-    outcome = ran("fifo-gang", open_trace(str(path)), SimulationConfig(NODES, ChangeCost(5.0, 1.0, 0.0)))
+    outcome = run_policy("fifo-gang", open_trace(str(path)), SimulationConfig(NODES, ChangeCost(5.0, 1.0, 0.0)))
 
     assert (outcome.finished_jobs[0].name, outcome.finished_jobs[0].jct_s) == ("mine", 105.0)
     assert outcome.metrics.makespan_s == 105.0
@@ -79,15 +79,15 @@ def test_a_job_that_fits_only_when_all_nodes_are_there_waits_for_them(tmp_path: 
     path.write_text("name,submitted_s,duration_s,workers,minimum,maximum\nsmall,0,500,1,1,1\nwide,10,100,16,16,16\n")
     setting = SimulationConfig(NODES, ChangeCost.uniform(0.0), (NodeOutage("node-03", 5.0, 50.0),))
 
-    outcome = ran("fifo-gang", open_trace(str(path)), setting)
+    outcome = run_policy("fifo-gang", open_trace(str(path)), setting)
 
     assert [(job.name, job.started_at) for job in outcome.finished_jobs] == [("small", 0.0), ("wide", 500.0)]
 
 
 def test_stragglers_and_restarts_cost_time() -> None:
-    calm = ran("fifo-gang", setting=replace(SETTING, outages=()))
-    slow = ran("fifo-gang", setting=replace(SETTING, outages=(), slowness={node.name: 2.0 for node in NODES}))
-    dear = ran("fifo-gang", setting=replace(SETTING, outages=(), cost=ChangeCost.uniform(600.0)))
+    calm = run_policy("fifo-gang", setting=replace(SETTING, outages=()))
+    slow = run_policy("fifo-gang", setting=replace(SETTING, outages=(), slowness={node.name: 2.0 for node in NODES}))
+    dear = run_policy("fifo-gang", setting=replace(SETTING, outages=(), cost=ChangeCost.uniform(600.0)))
 
     assert slow.metrics.mean_jct_s > 1.5 * calm.metrics.mean_jct_s
     assert dear.metrics.mean_jct_s > calm.metrics.mean_jct_s + 500
@@ -101,7 +101,7 @@ def test_a_stopped_simulation_returns_its_partial_results() -> None:
 
 
 def test_the_page_is_self_contained_and_names_its_command(tmp_path: Path) -> None:
-    outcome = ran("max-min")
+    outcome = run_policy("max-min")
 
     text = html.write_report(tmp_path / "report", [outcome], "elasticdl simulate <x>", {"trace": "t"}).read_text()
 
@@ -114,7 +114,7 @@ def test_the_page_is_self_contained_and_names_its_command(tmp_path: Path) -> Non
 def test_parquet_has_a_row_for_each_job_and_the_command(tmp_path: Path) -> None:
     from pyarrow import parquet
 
-    outcome = ran("max-min")
+    outcome = run_policy("max-min")
     files.write_parquet(tmp_path / "jobs.parquet", [outcome], "the command")
 
     document = parquet.read_table(tmp_path / "jobs.parquet")

@@ -180,10 +180,11 @@ def test_ps_are_shown_with_their_state_and_their_load(status: pb.JobStatus) -> N
 
 
 @pytest.mark.parametrize(
-    ("size", "told"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 30, "5.0 GiB"), (2 << 40, "2,048.0 GiB")]
+    ("size", "expected"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 30, "5.0 GiB"), (2 << 40, "2,048.0 GiB")],
 )
-def test_a_size_is_printed_in_a_fitting_unit(size: int, told: str) -> None:
-    assert formatting.format_bytes(size) == told
+def test_a_size_is_printed_in_a_fitting_unit(size: int, expected: str) -> None:
+    assert formatting.format_bytes(size) == expected
 
 
 def test_a_ps_lost_is_one_line() -> None:

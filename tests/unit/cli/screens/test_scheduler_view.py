@@ -32,7 +32,7 @@ def drawn(shown: SchedulerReport, *ended: JobExited) -> str:
     return console.export_text()
 
 
-def said(before: SchedulerReport | None, after: SchedulerReport, *ended: JobExited) -> list[str]:
+def describe_changes(before: SchedulerReport | None, after: SchedulerReport, *ended: JobExited) -> list[str]:
     return [line.partition(" ")[2] for line in view.change_lines(before, after, ended)]
 
 
@@ -59,16 +59,18 @@ def test_each_change_is_printed_as_a_line() -> None:
     more = replace(RUNNING, allocated={"here": 4}, reason="all of it")
     suspended = replace(RUNNING, state=ScheduledJobState.SUSPENDING, allocated={}, reason="others are greater")
 
-    assert said(None, report(a=RUNNING)) == ["a starts with 3 workers: all that is free"]
-    assert said(report(), report(b=WAITING)) == ["b is queued: others were first; room expected in 1:05"]
-    assert said(report(a=RUNNING), report(a=RUNNING)) == []
-    assert said(report(a=RUNNING), report(a=more)) == ["a 3 → 4 workers: all of it"]
-    assert said(report(a=RUNNING), report(a=suspended)) == ["a is suspended: others are greater; room: wait unknown"]
+    assert describe_changes(None, report(a=RUNNING)) == ["a starts with 3 workers: all that is free"]
+    assert describe_changes(report(), report(b=WAITING)) == ["b is queued: others were first; room expected in 1:05"]
+    assert describe_changes(report(a=RUNNING), report(a=RUNNING)) == []
+    assert describe_changes(report(a=RUNNING), report(a=more)) == ["a 3 → 4 workers: all of it"]
+    assert describe_changes(report(a=RUNNING), report(a=suspended)) == [
+        "a is suspended: others are greater; room: wait unknown"
+    ]
     again = replace(RUNNING, account=JobAccount(launches=2))
-    assert said(report(a=suspended), report(a=again)) == ["a goes on with 3 workers: all that is free"]
-    assert said(report(a=RUNNING), report(), JobExited("a", "failed")) == ["a is over: failed"]
-    assert said(report(), report("KeyError")) == ["policy goodput failed, the last plan stays: KeyError"]
-    assert said(report("KeyError"), report()) == ["policy goodput decides again"]
+    assert describe_changes(report(a=suspended), report(a=again)) == ["a goes on with 3 workers: all that is free"]
+    assert describe_changes(report(a=RUNNING), report(), JobExited("a", "failed")) == ["a is over: failed"]
+    assert describe_changes(report(), report("KeyError")) == ["policy goodput failed, the last plan stays: KeyError"]
+    assert describe_changes(report("KeyError"), report()) == ["policy goodput decides again"]
 
 
 def test_jobs_beyond_the_screen_are_counted() -> None:

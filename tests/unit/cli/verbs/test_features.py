@@ -114,7 +114,7 @@ def test_drift_is_reported_for_different_data_only(clicks: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["-o", "/no/such/features.yaml"], "no directory"),
         (["-o", "features.txt"], "YAML"),
@@ -122,11 +122,11 @@ def test_drift_is_reported_for_different_data_only(clicks: Path) -> None:
         (["--sample", "0"], "--sample"),
     ],
 )
-def test_wrong_options_are_reported(clicks: Path, words: list[str], told: str) -> None:
+def test_wrong_options_are_reported(clicks: Path, words: list[str], message: str) -> None:
     done = run("analyze", clicks, "--label", "label", *words)
 
     assert done.exit_code == 2
-    assert told in done.output
+    assert message in done.output
 
 
 @pytest.mark.parametrize("verb", ["analyze", "drift", "show"])

@@ -24,12 +24,12 @@ from elasticdl.experiments.convergence.training_run import RunPlan, WorkerChange
 from tests.unit.cli.conftest import Run as Elasticdl
 
 
-def ran(group: str, seed: int, values: Sequence[float], every: int = 10) -> ConvergenceRun:
+def make_run(group: str, seed: int, values: Sequence[float], every: int = 10) -> ConvergenceRun:
     points = tuple((every * (index + 1), value) for index, value in enumerate(values))
     return ConvergenceRun(group, group.startswith("elastic"), seed, points, 60.0, points[-1][0], 8)
 
 
-FIXED = [ran("fixed 4", 0, [0.6, 0.7, 0.75]), ran("fixed 8", 0, [0.58, 0.72, 0.74])]
+FIXED = [make_run("fixed 4", 0, [0.6, 0.7, 0.75]), make_run("fixed 8", 0, [0.58, 0.72, 0.74])]
 
 
 def test_the_plan_has_nine_runs_ordered_by_seed() -> None:
@@ -49,7 +49,7 @@ def test_workers_are_refused_if_they_are_not_two_increasing_numbers(workers: str
 
 
 def test_a_curve_between_the_fixed_runs_is_inside_the_spread() -> None:
-    judgment = judge_elastic_runs([*FIXED, ran("elastic 4-8", 0, [0.59, 0.71, 0.745])])
+    judgment = judge_elastic_runs([*FIXED, make_run("elastic 4-8", 0, [0.59, 0.71, 0.745])])
 
     assert judgment["every elastic curve inside the spread"] and judgment["mean elastic curve inside the spread"]
     assert (judgment["points inside"], judgment["points"], judgment["farthest outside"]) == (3, 3, 0.0)
@@ -59,7 +59,7 @@ def test_a_curve_between_the_fixed_runs_is_inside_the_spread() -> None:
 
 def test_a_curve_beyond_the_fixed_runs_is_outside_the_spread() -> None:
     judgment = judge_elastic_runs(
-        [*FIXED, ran("elastic 4-8", 0, [0.59, 0.71, 0.70]), ran("elastic 4-8", 1, [0.59, 0.71, 0.785])]
+        [*FIXED, make_run("elastic 4-8", 0, [0.59, 0.71, 0.70]), make_run("elastic 4-8", 1, [0.59, 0.71, 0.785])]
     )
 
     assert not judgment["every elastic curve inside the spread"]
@@ -78,9 +78,9 @@ def test_a_permutation_test_compares_fixed_and_elastic_runs() -> None:
 
 
 def test_fixed_runs_are_judged_like_elastic_runs() -> None:
-    fixed = [*FIXED, ran("fixed 4", 1, [0.59, 0.71, 0.76])]
+    fixed = [*FIXED, make_run("fixed 4", 1, [0.59, 0.71, 0.76])]
 
-    judgment = judge_elastic_runs([*fixed, ran("elastic 4-8", 0, [0.59, 0.71, 0.745])])
+    judgment = judge_elastic_runs([*fixed, make_run("elastic 4-8", 0, [0.59, 0.71, 0.745])])
 
     # Of the nine points of fixed runs, the first two of the third run and 0.75 of the first run are inside.
     assert judgment["share of a fixed run inside the others"] == pytest.approx(3 / 9)
@@ -88,27 +88,29 @@ def test_fixed_runs_are_judged_like_elastic_runs() -> None:
 
 
 def test_distances_are_measured_in_standard_deviations_of_the_fixed_runs() -> None:
-    fixed = [ran("fixed 4", seed, [0.6 + seed / 100, 0.7 - seed / 100]) for seed in range(3)]  # 0.01 at both steps
+    fixed = [make_run("fixed 4", seed, [0.6 + seed / 100, 0.7 - seed / 100]) for seed in range(3)]  # 0.01 at both steps
 
-    judgment = judge_elastic_runs([*fixed, ran("elastic 4-8", 0, [0.629, 0.69]), ran("elastic 4-8", 1, [0.61, 0.665])])
+    judgment = judge_elastic_runs(
+        [*fixed, make_run("elastic 4-8", 0, [0.629, 0.69]), make_run("elastic 4-8", 1, [0.61, 0.665])]
+    )
 
     assert not judgment["every elastic curve within two standard deviations"]
     assert judgment["points within two standard deviations"] == 3
     assert judgment["farthest, in standard deviations"] == pytest.approx(2.5)
     assert "points within two standard deviations" not in judge_elastic_runs(
-        [*FIXED, ran("elastic 4-8", 0, [0.6, 0.7, 0.7])]
+        [*FIXED, make_run("elastic 4-8", 0, [0.6, 0.7, 0.7])]
     )
 
 
 def test_curves_with_different_steps_are_compared_at_common_steps() -> None:
-    around = fixed_band([FIXED[0], ran("fixed 8", 1, [0.5, 0.9], every=12)])
+    around = fixed_band([FIXED[0], make_run("fixed 8", 1, [0.5, 0.9], every=12)])
 
     assert (around.steps[0], around.steps[-1]) == (12, 24)
     assert around.maximum[0] == pytest.approx(0.62) and around.minimum[0] == 0.5
 
 
 def test_the_spread_of_each_group_is_summarized() -> None:
-    spreads = summarize_best_aucs([ran("fixed 4", 0, [0.6, 0.7]), ran("fixed 4", 1, [0.8, 0.7])])
+    spreads = summarize_best_aucs([make_run("fixed 4", 0, [0.6, 0.7]), make_run("fixed 4", 1, [0.8, 0.7])])
 
     assert spreads == {"fixed 4": pytest.approx({"mean": 0.75, "least": 0.7, "most": 0.8, "spread": 0.1})}
 
@@ -164,11 +166,11 @@ def test_synthetic_clicks_have_the_format_of_the_criteo_challenge(tmp_path: Path
 def test_an_experiment_prints_a_table_and_writes_a_figure_and_its_data(
     elasticdl: Elasticdl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def played(plans: Sequence[RunPlan], *rest: Any) -> Iterator[ConvergenceRun]:
+    def make_runs(plans: Sequence[RunPlan], *rest: Any) -> Iterator[ConvergenceRun]:
         for plan in plans:
-            yield ran(plan.group, plan.seed, [0.6, 0.7 + plan.seed / 100])
+            yield make_run(plan.group, plan.seed, [0.6, 0.7 + plan.seed / 100])
 
-    monkeypatch.setattr(experiment, "_run_plans", played)
+    monkeypatch.setattr(experiment, "_run_plans", make_runs)
 
     result = elasticdl("experiment", "convergence", "--quick", "--output", "out")
 

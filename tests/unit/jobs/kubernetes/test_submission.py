@@ -61,7 +61,7 @@ def test_created_objects_are_deleted_when_the_server_refuses_one(
 
     code, _, problem = submit(elasticdl)
 
-    assert (code, cluster.kept) == (2, [])
+    assert (code, cluster.object_names) == (2, [])
     assert f"no {failing} today" in problem
 
 
@@ -88,7 +88,7 @@ def test_an_interrupted_submission_leaves_no_objects_behind(elasticdl: Run, clus
 
     code, _, _ = submit(elasticdl)
 
-    assert (code, cluster.kept) == (130, [])
+    assert (code, cluster.object_names) == (130, [])
     assert ("create", "Service digits-master") in cluster.calls
     assert signal.signal(signal.SIGINT, before) is signal.default_int_handler
 
@@ -117,7 +117,7 @@ def test_a_server_side_dry_run_checks_every_object(elasticdl: Run, cluster: Fake
 
     assert good.exit_code == 0 and all(line.endswith(": ok") for line in good.stdout.splitlines())
     assert bad.exit_code == 1 and "Service digits-master: ports: nonsense" in bad.stdout
-    assert cluster.kept == []
+    assert cluster.object_names == []
 
 
 @pytest.mark.parametrize("words", [["--dry-run"], ["--dry_run"], ["--dry-run=client"]])
@@ -183,7 +183,7 @@ def test_an_unmodified_script_needs_a_volume(elasticdl: Run, cluster: FakeApi, w
 def test_an_unmodified_script_is_resumed_by_starting_it_again(elasticdl: Run, cluster: FakeApi) -> None:
     done = elasticdl("run", "--compat=ddp", "--image_name=i", "--resume", "--job_name=ddp", "train.py")
 
-    assert (done.exit_code, cluster.kept) == (2, [])
+    assert (done.exit_code, cluster.object_names) == (2, [])
     assert "submit it again without --resume" in done.stderr
 
 
@@ -208,17 +208,17 @@ def test_a_wrong_job_is_refused_with_the_fix_and_nothing_is_created(
 ) -> None:
     code, _, problem = submit(elasticdl, *words)
 
-    assert (code, cluster.kept) == (2, [])
+    assert (code, cluster.object_names) == (2, [])
     assert expected in problem
 
 
 def test_a_job_that_exists_already_is_refused(elasticdl: Run, cluster: FakeApi) -> None:
     submit(elasticdl)
-    before = cluster.kept
+    before = cluster.object_names
 
     code, _, problem = submit(elasticdl)
 
-    assert (code, cluster.kept) == (2, before)
+    assert (code, cluster.object_names) == (2, before)
     assert "job 'digits' already exists in namespace default; see it with `elasticdl status digits`" in problem
 
 
@@ -232,7 +232,7 @@ def test_missing_rights_are_named_together_with_the_manifest_that_grants_them(el
 
     code, _, problem = submit(elasticdl)
 
-    assert (code, cluster.kept) == (1, [])
+    assert (code, cluster.object_names) == (1, [])
     assert "you may not create and delete secrets; create pods/portforward; create pods in namespace default" in problem
     assert "-f deploy/manifests/submitter.yaml" in problem
 

@@ -47,8 +47,8 @@ class Slow(LocalTables):
         return True
 
 
-def rows(found: LookupResult) -> Floats:
-    return found.rows[found.plan.inverse]
+def rows(looked_up: LookupResult) -> Floats:
+    return looked_up.rows[looked_up.plan.inverse]
 
 
 def give_ones(lookups: EmbeddingLookups, table: str, ids: list[int]) -> None:

@@ -47,7 +47,7 @@ def having(marks: AppliedPushes, sender: int, number: int, slots: set[int] | lis
     return [] if applied is None else [int(slot) for slot in np.flatnonzero(applied)]
 
 
-def made(calls: list[tuple[int, int, set[int]]]) -> tuple[AppliedPushes, Sets]:
+def apply_calls(calls: list[tuple[int, int, set[int]]]) -> tuple[AppliedPushes, Sets]:
     marks, sets = AppliedPushes(), Sets()
     for sender, number, slots in calls:
         assert having(marks, sender, number, slots) == sets.having(sender, number, slots)
@@ -65,14 +65,14 @@ def agree(marks: AppliedPushes, sets: Sets) -> None:
 
 @given(CALLS)
 def test_a_slot_has_what_came_to_it(calls: list[tuple[int, int, set[int]]]) -> None:
-    agree(*made(calls))
+    agree(*apply_calls(calls))
 
 
 @given(CALLS, CALLS, SOME)
 def test_marks_that_travel_join_what_is_there(
     ours: list[tuple[int, int, set[int]]], theirs: list[tuple[int, int, set[int]]], moving: set[int]
 ) -> None:
-    (marks, sets), (other_marks, other_sets) = made(ours), made(theirs)
+    (marks, sets), (other_marks, other_sets) = apply_calls(ours), apply_calls(theirs)
     marks.merge_packed(other_marks.pack(flags(moving)))
     for (sender, slot), came in other_sets.came.items():
         if slot in moving:
@@ -83,7 +83,7 @@ def test_marks_that_travel_join_what_is_there(
 
 @given(CALLS, SOME)
 def test_slots_that_are_forgotten_have_nothing(calls: list[tuple[int, int, set[int]]], gone: set[int]) -> None:
-    marks, sets = made(calls)
+    marks, sets = apply_calls(calls)
     marks.forget(flags(gone))
     sets.came = {key: came for key, came in sets.came.items() if key[1] not in gone}
 

@@ -29,7 +29,7 @@ def push(batch: int = 0, sender: int = 9, rate: float = 1.0) -> PsMessage:
     return PsMessage(MessageKind.PUSH, 1, 1, sender=sender, push_number=batch, learning_rate=rate, parts=(part,))
 
 
-def looked_up(held: PsState) -> list[list[float]]:
+def look_up(held: PsState) -> list[list[float]]:
     request = PsMessage(MessageKind.PULL_EXISTING, 1, 1, parts=(push().parts[0]._replace(rows=NO_ROWS),))
     rows: list[list[float]] = reply_to(held, request).parts[0].rows.tolist()
     return rows
@@ -50,7 +50,7 @@ def test_a_batch_that_is_pushed_again_counts_once() -> None:
 
     assert [reply_to(held, push(batch=4)).status for _ in range(3)] == [ReplyStatus.OK] * 3
     assert reply_to(held, push(batch=4, sender=10)).status is ReplyStatus.OK
-    assert looked_up(held) == [[-2.0]]
+    assert look_up(held) == [[-2.0]]
     assert (held.push_count, held.heartbeat()["repeated"]) == (2, 2)
 
 
@@ -70,9 +70,9 @@ def test_a_push_that_was_applied_before_its_slots_moved_counts_where_they_went()
     before.set_slot_map(moved)
 
     assert reply_to(after, push(batch=1)._replace(map_version=2)).status is ReplyStatus.OK  # it is in the rows already
-    assert looked_up(after) == [[-1.0]]
+    assert look_up(after) == [[-1.0]]
     assert reply_to(after, push(batch=2)._replace(map_version=2)).status is ReplyStatus.OK
-    assert looked_up(after) == [[-2.0]]
+    assert look_up(after) == [[-2.0]]
     assert reply_to(before, push(batch=1)).status is ReplyStatus.MOVED
 
 

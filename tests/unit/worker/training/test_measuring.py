@@ -103,7 +103,7 @@ def test_measuring_changes_no_bit_of_the_gradient(counts: list[int]) -> None:
     assert torch.equal(step(counts, measures=True)[0], step(counts, measures=False)[0])
 
 
-def measured(meter: NoiseMeter, squares: SquaredNorms, batch: AdaptiveBatch, steps: range) -> list[int]:
+def measure_steps(meter: NoiseMeter, squares: SquaredNorms, batch: AdaptiveBatch, steps: range) -> list[int]:
     """The steps whose updates are measured."""
     measured_steps = []
     for number in steps:
@@ -117,7 +117,7 @@ def measured(meter: NoiseMeter, squares: SquaredNorms, batch: AdaptiveBatch, ste
 def test_the_first_update_and_every_eighth_are_measured() -> None:
     batch, squares = AdaptiveBatch(LrScaling.NONE, 8), SquaredNorms()
 
-    assert measured(NoiseMeter(4, squares), squares, batch, range(3, 30)) == [3, 8, 16, 24]
+    assert measure_steps(NoiseMeter(4, squares), squares, batch, range(3, 30)) == [3, 8, 16, 24]
 
 
 def test_updates_with_one_part_are_compared_with_the_previous_update() -> None:
