@@ -40,7 +40,7 @@ def status(round_: int, *workers: tuple[str, str, int]) -> JobStatus:
     return JobStatus.from_message(pb.JobStatus(round=round_, workers=members), "here")
 
 
-def printed(prints: FirstWorkerOutput, now: float = NOW) -> list[str]:
+def read_output(prints: FirstWorkerOutput, now: float = NOW) -> list[str]:
     lines: Iterator[str] = prints.read_new_lines(now)
     return list(lines)
 
@@ -50,7 +50,7 @@ def test_nothing_is_printed_before_the_first_worker_exists(tmp_path: Path) -> No
     prints.update_first_worker(status(0), NOW)
     prints.update_first_worker(status(0, ("worker-0", "launching", -1)), NOW)
 
-    assert printed(prints) == []
+    assert read_output(prints) == []
 
 
 def test_user_output_is_lines_outside_our_log_and_errors(tmp_path: Path) -> None:
@@ -60,12 +60,12 @@ def test_user_output_is_lines_outside_our_log_and_errors(tmp_path: Path) -> None
     logs.write("worker-0", "loading", own("worker-0", "round 1: rank 0 of 2"), "epoch 1", "10%\r50%\r100%")
     logs.write("worker-0", own("worker-0", "Traceback (most recent call last):", "ERROR"), "  line 3")
 
-    shown = printed(prints)
+    shown = read_output(prints)
 
     assert shown[:3] == ["loading", "epoch 1", "100%"]
     assert shown[3].endswith("ERROR Traceback (most recent call last):")
     assert shown[4] == "  line 3"
-    assert printed(prints) == []
+    assert read_output(prints) == []
 
 
 def test_only_rank_0_is_shown(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_only_rank_0_is_shown(tmp_path: Path) -> None:
     logs.write("worker-0", "mine")
     logs.write("worker-1", "not shown")
 
-    assert printed(prints) == ["mine"]
+    assert read_output(prints) == ["mine"]
 
 
 def test_the_output_of_a_replacement_of_the_first_worker_is_shown_from_its_round_on(tmp_path: Path) -> None:
@@ -84,14 +84,14 @@ def test_the_output_of_a_replacement_of_the_first_worker_is_shown_from_its_round
     prints.update_first_worker(status(1, ("worker-0", "member", 0), ("worker-1", "member", 1)), NOW)
     logs.write("worker-0", "loading", "epoch 1")
     logs.write("worker-1", "loading", own("worker-1", "round 1: rank 1 of 2"), "epoch 1")
-    assert printed(prints) == ["loading", "epoch 1"]
+    assert read_output(prints) == ["loading", "epoch 1"]
     logs.write("worker-0", "epoch 2")
     logs.write("worker-1", "epoch 2", own("worker-1", "round 2: rank 0 of 1"), "epoch 3")
 
     last_lines = prints.update_first_worker(status(2, ("worker-0", "lost", -1), ("worker-1", "member", 0)), NOW)
 
     assert last_lines == ["epoch 2"]
-    assert printed(prints) == ["epoch 3"]
+    assert read_output(prints) == ["epoch 3"]
 
 
 def test_a_log_without_rounds_is_shown_after_a_delay(tmp_path: Path) -> None:
@@ -100,11 +100,11 @@ def test_a_log_without_rounds_is_shown_after_a_delay(tmp_path: Path) -> None:
     prints.update_first_worker(status(1, ("worker-0", "member", 0), ("worker-1", "member", 1)), NOW)
     logs.write("worker-1", "epoch 1")
     prints.update_first_worker(status(2, ("worker-1", "member", 0)), NOW)
-    assert printed(prints) == []
+    assert read_output(prints) == []
 
     logs.write("worker-1", "epoch 2", "epoch 3")
 
-    assert printed(prints, NOW + SKIP_S) == ["epoch 2", "epoch 3"]
+    assert read_output(prints, NOW + SKIP_S) == ["epoch 2", "epoch 3"]
 
 
 def test_until_a_round_is_entered_the_first_worker_is_shown(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_until_a_round_is_entered_the_first_worker_is_shown(tmp_path: Path) -> N
     prints.update_first_worker(status(0, ("worker-0", "starting", -1), ("worker-1", "starting", -1)), NOW)
     logs.write("worker-1", "loading")
 
-    assert printed(prints) == ["loading"]
+    assert read_output(prints) == ["loading"]
 
 
 def test_without_rounds_the_next_worker_is_shown_after_the_first_ended(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_without_rounds_the_next_worker_is_shown_after_the_first_ended(tmp_path:
     prints.update_first_worker(status(0, ("worker-0", "lost", -1), ("worker-1", "member", -1)), NOW)
     logs.write("worker-1", "shard 7")
 
-    assert printed(prints, NOW + SKIP_S) == ["shard 7"]
+    assert read_output(prints, NOW + SKIP_S) == ["shard 7"]
 
 
 def test_user_output_is_printed_above_the_panel_of_a_terminal() -> None:

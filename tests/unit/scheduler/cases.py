@@ -90,7 +90,7 @@ def _after(job_info: JobInfo, plan: AllocationPlan, now: float, later_s: float) 
     )
 
 
-def decided(
+def decide(
     policy: Policy, cluster: tuple[NodeInfo, ...], *jobs: JobInfo, memory: Any = None, now: float = 100.0
 ) -> Decision:
     """Returns the decision of the policy, which must break no rule."""

@@ -107,7 +107,7 @@ def workers_and_shares(plan: AllocationPlan) -> dict[str, tuple[dict[str, int], 
     return {name: (dict(allocation.workers), allocation.share) for name, allocation in plan.allocations.items()}
 
 
-def checked(name: str, snapshot: Snapshot, memory: Any) -> Decision:
+def decide_and_check(name: str, snapshot: Snapshot, memory: Any) -> Decision:
     policy = load_policy(QUICK.get(name, name))
     decision = priorities.decide_by_priority(policy, snapshot, memory)
     assert find_violations(policy, snapshot, decision.plan) == []
@@ -121,24 +121,24 @@ def checked(name: str, snapshot: Snapshot, memory: Any) -> Decision:
 def test_no_rule_is_broken_and_the_same_input_has_the_same_answer_in_any_order(
     name: str, snapshot: Snapshot, chance: Random
 ) -> None:
-    first = checked(name, snapshot, None)
+    first = decide_and_check(name, snapshot, None)
 
-    assert workers_and_shares(checked(name, snapshot, None).plan) == workers_and_shares(first.plan)
+    assert workers_and_shares(decide_and_check(name, snapshot, None).plan) == workers_and_shares(first.plan)
     shuffled = Snapshot(
         snapshot.now,
         tuple(chance.sample(snapshot.nodes, len(snapshot.nodes))),
         tuple(chance.sample(snapshot.jobs, len(snapshot.jobs))),
     )
-    assert workers_and_shares(checked(name, shuffled, None).plan) == workers_and_shares(first.plan)
+    assert workers_and_shares(decide_and_check(name, shuffled, None).plan) == workers_and_shares(first.plan)
 
 
 @POLICIES
 @EXAMPLES
 @given(snapshot=snapshots())
 def test_a_decision_is_repeated_while_nothing_happens(name: str, snapshot: Snapshot) -> None:
-    first = checked(name, snapshot, None)
+    first = decide_and_check(name, snapshot, None)
 
-    again = checked(name, applied(snapshot, first.plan), first.memory)
+    again = decide_and_check(name, applied(snapshot, first.plan), first.memory)
 
     assert workers_and_shares(again.plan) == workers_and_shares(first.plan)
 
@@ -151,7 +151,7 @@ def test_no_rule_is_broken_over_time_as_jobs_and_nodes_come_and_go(
 ) -> None:
     memory: Any = None
     for turn, wait_s in enumerate(waits):
-        decision = checked(name, snapshot, memory)
+        decision = decide_and_check(name, snapshot, memory)
         memory = decision.memory
         snapshot = applied(snapshot, decision.plan, wait_s)
         left = [job_info for index, job_info in enumerate(snapshot.jobs) if index != turn]
@@ -169,5 +169,5 @@ def test_snapshots_without_jobs_or_nodes_are_handled(name: str) -> None:
     assert policy.decide(Snapshot(0.0, (), ()), None).plan.allocations == {}
     nowhere = policy.decide(Snapshot(0.0, (), (job_info,)), None).plan
     assert not nowhere.workers_of("a") and nowhere.allocations["a"].reason
-    assert checked(name, Snapshot(0.0, (), (job_info,)), None).plan.allocations["a"].is_rejected
-    assert checked(name, Snapshot(0.0, cluster, (job_info,)), None).plan.allocations["a"].worker_count == 1
+    assert decide_and_check(name, Snapshot(0.0, (), (job_info,)), None).plan.allocations["a"].is_rejected
+    assert decide_and_check(name, Snapshot(0.0, cluster, (job_info,)), None).plan.allocations["a"].worker_count == 1

@@ -138,7 +138,7 @@ def as_told(trace_job: TraceJob) -> JobInfo:
     )
 
 
-def replayed(policy: Policy, trace: list[TraceJob], ends: dict[str, float], is_asked: list[float]) -> None:
+def replay(policy: Policy, trace: list[TraceJob], ends: dict[str, float], is_asked: list[float]) -> None:
     """Applies the same events to the books, and runs the loop whenever the engine did."""
     books = Books()
     loop = SchedulingLoop(policy, books)
@@ -171,7 +171,7 @@ def test_the_same_events_give_the_same_plans(name: str, seed: int) -> None:
     ends = {record.name: record.finished_at for record in records if record.finished_at is not None}
     assert len(ends) == 6 and engine.loop.rejected_plans == 0
 
-    replayed(plain, trace_of(seed), ends, simulated.times)
+    replay(plain, trace_of(seed), ends, simulated.times)
 
     assert plain.times == simulated.times
     for simulated_snapshot, plain_snapshot in zip(simulated.seen, plain.seen, strict=True):

@@ -26,7 +26,7 @@ def report(trouble: str = "", **jobs: ScheduledJobStatus) -> SchedulerReport:
     return SchedulerReport(1000.0, "goodput", {"here": 4}, trouble, jobs)
 
 
-def drawn(shown: SchedulerReport, *ended: JobExited) -> str:
+def draw(shown: SchedulerReport, *ended: JobExited) -> str:
     console = Console(width=140, record=True, file=StringIO())
     console.print(view.scheduler_panel(shown, ended))
     return console.export_text()
@@ -37,7 +37,7 @@ def describe_changes(before: SchedulerReport | None, after: SchedulerReport, *en
 
 
 def test_the_table_shows_workers_progress_wait_times_and_reasons() -> None:
-    text = drawn(report(a=RUNNING, b=WAITING), JobExited("c", "succeeded"))
+    text = draw(report(a=RUNNING, b=WAITING), JobExited("c", "succeeded"))
 
     assert "3 of 4, 1 job with workers, 1 waiting" in text
     rows = [line.split() for line in text.splitlines() if "others" in line or "all that" in line]
@@ -48,11 +48,11 @@ def test_the_table_shows_workers_progress_wait_times_and_reasons() -> None:
 
 
 def test_a_policy_that_failed_is_shown() -> None:
-    assert "the last plan stays: ZeroDivisionError" in drawn(report("ZeroDivisionError", a=RUNNING))
+    assert "the last plan stays: ZeroDivisionError" in draw(report("ZeroDivisionError", a=RUNNING))
 
 
 def test_an_empty_scheduler_explains_how_to_submit_jobs() -> None:
-    assert "elasticdl train --queue" in drawn(report())
+    assert "elasticdl train --queue" in draw(report())
 
 
 def test_each_change_is_printed_as_a_line() -> None:

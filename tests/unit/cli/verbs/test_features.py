@@ -26,7 +26,7 @@ def run(*words: object) -> Result:
     return CliRunner().invoke(cli.get_command(None, "features"), [str(word) for word in words])  # type: ignore[arg-type]
 
 
-def analyzed(clicks: Path, *words: object) -> Result:
+def analyze(clicks: Path, *words: object) -> Result:
     return run("analyze", clicks, "--label", "label", "-o", clicks.with_name("features.yaml"), *words)
 
 
@@ -35,7 +35,7 @@ def test_the_features_command_exists() -> None:
 
 
 def test_analyze_writes_three_files_that_fit_together(clicks: Path) -> None:
-    done = analyzed(clicks)
+    done = analyze(clicks)
 
     assert done.exit_code == 0, done.output
     assert "visits" in done.output
@@ -52,17 +52,17 @@ def test_analyze_writes_three_files_that_fit_together(clicks: Path) -> None:
 def test_existing_files_are_replaced_only_on_request(clicks: Path) -> None:
     clicks.with_name("features.yaml").write_text("mine")
 
-    refused = analyzed(clicks)
+    refused = analyze(clicks)
 
     assert "--replace" in refused.output
     assert clicks.with_name("features.yaml").read_text() == "mine"
-    assert analyzed(clicks, "--replace").exit_code == 0
+    assert analyze(clicks, "--replace").exit_code == 0
 
 
 def test_nothing_is_written_when_the_data_is_wrong(clicks: Path) -> None:
     clicks.write_text("label,x\n0,1\n7,2\n")
 
-    done = analyzed(clicks)
+    done = analyze(clicks)
 
     assert isinstance(done.exception, DataError)
     assert [path.name for path in clicks.parent.iterdir()] == ["clicks.csv"]
@@ -74,21 +74,21 @@ def test_nothing_is_written_when_the_analysis_is_interrupted(clicks: Path, monke
 
     monkeypatch.setattr("elasticdl.features.statistics_figure.draw_statistics", stopped)
 
-    done = analyzed(clicks)
+    done = analyze(clicks)
 
     assert done.exit_code != 0
     assert [path.name for path in clicks.parent.iterdir()] == ["clicks.csv"]
 
 
 def test_a_sample_reports_its_error_bound(clicks: Path) -> None:
-    done = analyzed(clicks, "--sample", "0.5")
+    done = analyze(clicks, "--sample", "0.5")
 
     assert "Standard errors" in done.output
     assert "±" in done.output
 
 
 def test_show_prints_the_table_again(clicks: Path) -> None:
-    analyzed(clicks)
+    analyze(clicks)
 
     shown = run("show", clicks.with_name("statistics.json"))
 
@@ -97,7 +97,7 @@ def test_show_prints_the_table_again(clicks: Path) -> None:
 
 
 def test_drift_is_reported_for_different_data_only(clicks: Path) -> None:
-    analyzed(clicks)
+    analyze(clicks)
     statistics = clicks.with_name("statistics.json")
     other_data = clicks.with_name("other.csv")
     other_data.write_text("label,visits,town\n" + "\n".join(f"{n % 2},{n + 5000},Bonn" for n in range(400)))

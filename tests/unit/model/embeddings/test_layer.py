@@ -21,7 +21,7 @@ from elasticdl.ps.tables.optimizer import Optimizer  # noqa: E402
 ROWS, COLUMNS = 12, 3
 
 
-def attached(layer: TableLayer, weight: Tensor, rule: str = "sgd") -> EmbeddingLookups:
+def attach(layer: TableLayer, weight: Tensor, rule: str = "sgd") -> EmbeddingLookups:
     """Let a layer train rows that begin as `weight`."""
     layer.table = "words"
     tables = LocalTables(seed=1)
@@ -49,7 +49,7 @@ def test_a_layer_trains_like_a_plain_embedding(rule: str, kind: Any) -> None:
     torch.manual_seed(0)
     plain = nn.Embedding(ROWS, COLUMNS)
     layer = Embedding(COLUMNS)
-    lookups = attached(layer, plain.weight, rule)
+    lookups = attach(layer, plain.weight, rule)
     optimizer = kind(plain.parameters(), lr=0.1)
 
     for step in range(20):
@@ -71,7 +71,7 @@ def test_bags_equal_those_of_a_plain_embedding_bag(mode: Any, padding: int | Non
     torch.manual_seed(0)
     plain = nn.EmbeddingBag(ROWS, COLUMNS, mode=mode, padding_idx=padding)
     layer = EmbeddingBag(COLUMNS, combiner=mode, padding_idx=padding)
-    lookups = attached(layer, plain.weight)
+    lookups = attach(layer, plain.weight)
     values, offsets = torch.tensor([1, 3, 3, 5, 7, 3, 1]), torch.tensor([0, 2, 2, 5])
     optimizer = torch.optim.SGD(plain.parameters(), lr=1.0)
 
@@ -88,7 +88,7 @@ def test_bags_equal_those_of_a_plain_embedding_bag(mode: Any, padding: int | Non
 
 def test_dense_ragged_and_jagged_ids_give_the_same_bags() -> None:
     layer = EmbeddingBag(COLUMNS, combiner="sqrtn")
-    attached(layer, torch.randn(ROWS, COLUMNS))
+    attach(layer, torch.randn(ROWS, COLUMNS))
     dense = torch.tensor([[1, 2], [3, 4]])
     jagged = torch.nested.nested_tensor([torch.tensor([1, 2]), torch.tensor([3, 4])], layout=torch.jagged)
 
@@ -102,7 +102,7 @@ def test_dense_ragged_and_jagged_ids_give_the_same_bags() -> None:
 def test_weighted_bags_are_divided_by_their_weights(combiner: Any) -> None:
     layer = EmbeddingBag(COLUMNS, combiner=combiner)
     weight = torch.randn(ROWS, COLUMNS)
-    attached(layer, weight)
+    attach(layer, weight)
     weights = torch.tensor([[2.0, 3.0]])
     divisor = {"sum": 1.0, "mean": 5.0, "sqrtn": 13.0**0.5}[combiner]
 
@@ -113,7 +113,7 @@ def test_weighted_bags_are_divided_by_their_weights(combiner: Any) -> None:
 
 def test_padding_is_zero_and_not_trained() -> None:
     layer = Embedding(COLUMNS, padding_idx=0)
-    lookups = attached(layer, torch.ones(2, COLUMNS))
+    lookups = attach(layer, torch.ones(2, COLUMNS))
     lookups.begin_batch()
 
     embedded = layer(torch.tensor([0, 1]))

@@ -18,7 +18,7 @@ ZEROS = b'[{"name": "t", "columns": 1, "initializer": {"kind": "zeros"}}]'
 ADAGRAD = b'[{"name": "t", "columns": 1, "initializer": {"kind": "zeros"}, "optimizer": {"rule": "adagrad"}}]'
 
 
-def holdings(terms: PushPolicy, tables: bytes = ZEROS) -> PsState:
+def new_ps_state(terms: PushPolicy, tables: bytes = ZEROS) -> PsState:
     ps_state = PsState(PsId("ps-0"), seed=1, policy=terms)
     ps_state.set_slot_map(SlotMap.initial([PsId("ps-0")]))
     ps_state.declare(tables)
@@ -49,7 +49,7 @@ def test_staleness_is_counted_in_updates_and_shown_in_powers_of_two() -> None:
 
 
 def test_the_clock_moves_with_every_update_and_a_pull_tells_it() -> None:
-    held = holdings(PushPolicy())
+    held = new_ps_state(PushPolicy())
     seen = [clock(held)]
     for number in (1, 2, 2, 3):
         reply_to(held, push([1], 1.0, number=number))
@@ -58,7 +58,7 @@ def test_the_clock_moves_with_every_update_and_a_pull_tells_it() -> None:
 
 
 def test_a_push_that_is_too_old_is_neither_applied_nor_marked() -> None:
-    held = holdings(PushPolicy(max_staleness=2))
+    held = new_ps_state(PushPolicy(max_staleness=2))
     for number in range(1, 5):
         assert reply_to(held, push([1], 1.0, clock=clock(held), number=number)).status is ReplyStatus.OK
     old = push([1], 1.0, clock=2, number=9)
@@ -72,7 +72,7 @@ def test_a_push_that_is_too_old_is_neither_applied_nor_marked() -> None:
 
 
 def test_the_rate_is_divided_by_the_staleness() -> None:
-    held = holdings(PushPolicy(scale_lr_by_staleness=True))
+    held = new_ps_state(PushPolicy(scale_lr_by_staleness=True))
     for number in range(1, 5):
         reply_to(held, push([2], 0.0, number=number))
     reply_to(held, push([1], 1.0, clock=1, number=5))  # four updates old
@@ -82,7 +82,7 @@ def test_the_rate_is_divided_by_the_staleness() -> None:
 
 
 def test_so_many_pushes_make_one_update_with_their_mean() -> None:
-    held = holdings(PushPolicy(grads_to_wait=3), ADAGRAD)
+    held = new_ps_state(PushPolicy(grads_to_wait=3), ADAGRAD)
     before = clock(held)
     assert reply_to(held, push([1, 2], 6.0, clock=before, number=1)).status is ReplyStatus.OK
     assert reply_to(held, push([1, 2], 6.0, clock=before, number=1)).status is ReplyStatus.OK, "again: it counts once"
@@ -92,7 +92,7 @@ def test_so_many_pushes_make_one_update_with_their_mean() -> None:
 
     assert rows(held, [1, 2, 3]) == pytest.approx([-1.0, -1.0, -1.0]), "Adagrad's first step has the size of the rate"
     assert clock(held) == before + 1
-    alone = holdings(PushPolicy(), ADAGRAD)
+    alone = new_ps_state(PushPolicy(), ADAGRAD)
     reply_to(alone, push([2], 3.0, number=1))
     assert rows(alone, [2]) == rows(held, [2])
     assert reply_to(held, push([1], 1.0, clock=before, number=4)).status is ReplyStatus.STALE, (
@@ -102,7 +102,7 @@ def test_so_many_pushes_make_one_update_with_their_mean() -> None:
 
 
 def test_what_waits_is_applied_before_slots_move_or_are_saved() -> None:
-    held = holdings(PushPolicy(grads_to_wait=4))
+    held = new_ps_state(PushPolicy(grads_to_wait=4))
     before = clock(held)
     reply_to(held, push([1], 1.0, clock=before, number=1))
     reply_to(held, push([1], 2.0, clock=before, number=2))
@@ -123,7 +123,7 @@ def rows_of(held: PsState) -> dict[int, float]:
 
 def test_a_copy_gathers_as_its_owner_does() -> None:
     owner, copy = (
-        holdings(PushPolicy(grads_to_wait=2)),
+        new_ps_state(PushPolicy(grads_to_wait=2)),
         PsState(PsId("ps-1"), seed=1, policy=PushPolicy(grads_to_wait=2)),
     )
     marks = TablePart(0, owner.pack_applied_pushes(owner.owned_slots), NO_ROWS)
@@ -150,7 +150,7 @@ def test_a_copy_gathers_as_its_owner_does() -> None:
 
 def test_ids_without_a_row_have_none_in_the_copy_either() -> None:
     seldom = json.dumps([{**json.loads(ZEROS)[0], "admit_after": 2}]).encode()
-    owner, copy = holdings(PushPolicy(), seldom), PsState(PsId("ps-1"), seed=1)
+    owner, copy = new_ps_state(PushPolicy(), seldom), PsState(PsId("ps-1"), seed=1)
     marks = TablePart(0, owner.pack_applied_pushes(owner.owned_slots), NO_ROWS)
     for message in (
         PsMessage(MessageKind.DECLARE, 0, text=owner.encode_specs()),
@@ -170,7 +170,7 @@ def test_ids_without_a_row_have_none_in_the_copy_either() -> None:
 
 
 def test_a_beat_has_what_the_master_wants_to_know() -> None:
-    held = holdings(PushPolicy())
+    held = new_ps_state(PushPolicy())
     reply_to(held, push([1, 2], 1.0, number=1))
     reply_to(held, push([1, 2], 1.0, number=1))
     reply_to(held, push([1, 2], float("nan"), number=2))

@@ -17,7 +17,7 @@ from tests.unit.ps.messages import MESSAGES
 ZEROS = b'[{"name": "users", "columns": 1, "initializer": {"kind": "zeros"}}]'
 
 
-def holdings() -> PsState:
+def new_ps_state() -> PsState:
     ps_state = PsState(PsId("ps-0"), seed=1)
     ps_state.set_slot_map(SlotMap.initial([PsId("ps-0")]))
     ps_state.declare(ZEROS)
@@ -37,7 +37,7 @@ def look_up(held: PsState) -> list[list[float]]:
 
 @given(MESSAGES)
 def test_whatever_is_asked_is_answered(message: PsMessage) -> None:
-    held = holdings()
+    held = new_ps_state()
     reply_to(held, PsMessage(MessageKind.DECLARE, 0, backup_of=1, text=ZEROS))
 
     reply = reply_to(held, message)
@@ -46,7 +46,7 @@ def test_whatever_is_asked_is_answered(message: PsMessage) -> None:
 
 
 def test_a_batch_that_is_pushed_again_counts_once() -> None:
-    held = holdings()
+    held = new_ps_state()
 
     assert [reply_to(held, push(batch=4)).status for _ in range(3)] == [ReplyStatus.OK] * 3
     assert reply_to(held, push(batch=4, sender=10)).status is ReplyStatus.OK
@@ -55,7 +55,7 @@ def test_a_batch_that_is_pushed_again_counts_once() -> None:
 
 
 def test_a_push_that_was_applied_before_its_slots_moved_counts_where_they_went() -> None:
-    before, after = holdings(), PsState(PsId("ps-1"), seed=1)
+    before, after = new_ps_state(), PsState(PsId("ps-1"), seed=1)
     after.declare(ZEROS)
     reply_to(before, push(batch=1))
     everything = np.ones(1024, np.uint8)
@@ -77,7 +77,7 @@ def test_a_push_that_was_applied_before_its_slots_moved_counts_where_they_went()
 
 
 def test_a_request_made_with_an_old_map_is_told_the_new_one() -> None:
-    held = holdings()
+    held = new_ps_state()
     everything = tuple(PsId("ps-1") for _ in range(1024))
     held.set_slot_map(SlotMap(5, everything))
 
@@ -89,7 +89,7 @@ def test_a_request_made_with_an_old_map_is_told_the_new_one() -> None:
 
 
 def test_what_is_wrong_is_refused_by_name() -> None:
-    held = holdings()
+    held = new_ps_state()
     messages = {
         reply_to(
             held, push(rate=float("nan"))

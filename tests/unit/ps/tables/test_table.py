@@ -24,7 +24,7 @@ COLUMNS = 3
 IDS = st.integers(-(2**63), 2**63 - 1) | st.integers(-5, 40)
 
 
-def pulled(table: _native.Table, ids: Ids, *, create: bool = True, now: int = 0) -> Floats:
+def pull(table: _native.Table, ids: Ids, *, create: bool = True, now: int = 0) -> Floats:
     out = np.empty((len(ids), table.columns), np.float32)
     table.pull(ids, out, now, create)
     return out
@@ -55,7 +55,7 @@ def test_a_table_is_a_dictionary_of_rows(calls: list[tuple[bool, list[int]]]) ->
         else:
             for row_id in ids:
                 expected.setdefault(row_id, 1.0)
-            rows = pulled(table, array(ids))
+            rows = pull(table, array(ids))
             assert rows.tolist() == [[expected[row_id]] * COLUMNS for row_id in ids]
 
     assert table.rows == len(expected)
@@ -67,12 +67,12 @@ def test_first_values_depend_on_seed_table_and_id_alone(ids: list[int], random: 
     spec = TableSpec(name="t", columns=COLUMNS)
     shuffled = random.sample(ids, len(ids))
     first, second = create_table(spec, seed=4), create_table(spec, seed=4)
-    by_id = dict(zip(ids, pulled(first, array(ids)).tolist(), strict=True))
+    by_id = dict(zip(ids, pull(first, array(ids)).tolist(), strict=True))
 
-    assert dict(zip(shuffled, pulled(second, array(shuffled)).tolist(), strict=True)) == by_id
-    assert dict(zip(ids, pulled(create_table(spec, seed=4), array(ids), create=False).tolist(), strict=True)) == by_id
+    assert dict(zip(shuffled, pull(second, array(shuffled)).tolist(), strict=True)) == by_id
+    assert dict(zip(ids, pull(create_table(spec, seed=4), array(ids), create=False).tolist(), strict=True)) == by_id
     renamed = create_table(spec.model_copy(update={"name": "u"}), seed=4)
-    assert pulled(renamed, array(ids)).tolist() != list(by_id.values())
+    assert pull(renamed, array(ids)).tolist() != list(by_id.values())
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_first_values_depend_on_seed_table_and_id_alone(ids: list[int], random: 
 )
 def test_first_values_have_the_distribution_asked_for(initializer: Initializer, mean: float, deviation: float) -> None:
     table = create_table(TableSpec(name="t", columns=8, rows=1000, initializer=initializer), seed=1)
-    values = pulled(table, np.arange(40_000))
+    values = pull(table, np.arange(40_000))
 
     assert values.mean() == pytest.approx(mean, abs=0.01 * max(deviation, 1))
     assert values.std() == pytest.approx(deviation, rel=0.01)
@@ -106,7 +106,7 @@ def test_an_id_gets_a_row_with_its_kth_sighting(batches: list[list[int]], k: int
             seen[row_id] = seen.get(row_id, 0) + 1
             if seen[row_id] >= k:
                 expected.setdefault(row_id, 1.0)
-        assert pulled(table, array(ids)).tolist() == [[expected.get(row_id, 1.0)] * COLUMNS for row_id in ids]
+        assert pull(table, array(ids)).tolist() == [[expected.get(row_id, 1.0)] * COLUMNS for row_id in ids]
         applied = table.push(array(ids), np.ones((len(ids), COLUMNS), np.float32), 1.0, 1)
         assert applied == sum(row_id in expected for row_id in ids)
         for row_id in ids:
@@ -119,13 +119,13 @@ def test_an_id_gets_a_row_with_its_kth_sighting(batches: list[list[int]], k: int
 
 def test_rows_that_nobody_used_are_dropped_and_their_places_used_again() -> None:
     table = create_table(TableSpec(name="t", columns=16), seed=0)
-    pulled(table, np.arange(5000), now=10)
-    pulled(table, np.arange(1000), now=20)
+    pull(table, np.arange(5000), now=10)
+    pull(table, np.arange(1000), now=20)
 
     assert table.evict(20) == 4000
     assert table.rows == 1000
     held = table.bytes
-    pulled(table, np.arange(10_000, 14_000), now=30)
+    pull(table, np.arange(10_000, 14_000), now=30)
     assert table.rows == 5000
     assert table.bytes <= held * 1.2
     assert set(everything(table)) == {*range(1000), *range(10_000, 14_000)}
@@ -135,7 +135,7 @@ def test_rows_that_nobody_used_are_dropped_and_their_places_used_again() -> None
 def test_slots_move_with_values_and_state(ids: list[int], moving: set[int]) -> None:
     spec = TableSpec(name="t", columns=COLUMNS, optimizer=Optimizer(rule="adam"))
     source, target = create_table(spec, seed=1), create_table(spec, seed=1)
-    pulled(source, array(ids))
+    pull(source, array(ids))
     source.push(array(ids), np.ones((len(ids), COLUMNS), np.float32), 0.1, 1)
     before = everything(source)
     flags = np.zeros(SLOTS, np.uint8)
@@ -151,9 +151,9 @@ def test_slots_move_with_values_and_state(ids: list[int], moving: set[int]) -> N
 
 def test_only_rows_changed_since_a_turn_are_collected() -> None:
     table = create_table(TableSpec(name="t", columns=COLUMNS), seed=0)
-    pulled(table, np.arange(100))
+    pull(table, np.arange(100))
     since = table.turn()
-    pulled(table, np.arange(120))
+    pull(table, np.arange(120))
     table.push(np.arange(5), np.ones((5, COLUMNS), np.float32), 0.1, 1)
     changed = set[int]()
     for stripe in range(_native.STRIPES):
@@ -166,16 +166,16 @@ def test_the_batch_that_would_go_over_the_memory_limit_is_refused_whole() -> Non
     budget = _native.Budget(800_000)
     users = create_table(TableSpec(name="users", columns=16), seed=0, budget=budget)
     items = create_table(TableSpec(name="items", columns=16), seed=0, budget=budget)
-    pulled(users, np.arange(1000))
-    pulled(items, np.arange(1000))
+    pull(users, np.arange(1000))
+    pull(items, np.arange(1000))
     with pytest.raises(
         _native.MemoryLimit, match=r"table users: rows of new ids need \d+ bytes, but .* of 800000; raise"
     ):
-        pulled(users, np.arange(500, 50_000))
+        pull(users, np.arange(500, 50_000))
 
     assert users.rows == 1000
     assert budget.used == users.bytes + items.bytes <= 800_000
-    assert pulled(users, np.arange(1000)).shape == (1000, 16), "rows that are there are still served"
+    assert pull(users, np.arange(1000)).shape == (1000, 16), "rows that are there are still served"
     del items
     assert budget.used == users.bytes
 
@@ -185,7 +185,7 @@ def test_every_byte_is_counted(batches: list[list[int]], admit_after: int) -> No
     budget = _native.Budget()
     table = create_table(TableSpec(name="t", columns=2, admit_after=admit_after), 0, budget)
     for number, ids in enumerate(batches):
-        pulled(table, array(ids), now=number)
+        pull(table, array(ids), now=number)
         table.evict(number - 1 if number else 0)
 
     assert budget.used == table.bytes
@@ -196,10 +196,10 @@ def test_half_the_storage_keeps_values_to_eight_bits() -> None:
     half, full = create_table(spec, 0), create_table(spec.model_copy(update={"storage": "float32"}), 0)
     ids, gradients = np.arange(300), np.random.default_rng(1).standard_normal((300, 5)).astype(np.float32)
     for table in (half, full):
-        pulled(table, ids)
+        pull(table, ids)
         table.push(ids, gradients, 0.1, 1)
 
-    np.testing.assert_allclose(pulled(half, ids), pulled(full, ids), rtol=2**-7)
+    np.testing.assert_allclose(pull(half, ids), pull(full, ids), rtol=2**-7)
     assert half.bytes < full.bytes
 
 
@@ -219,14 +219,14 @@ def test_threads_that_push_at_once_lose_nothing() -> None:
     def push() -> None:
         for _ in range(50):
             table.push(ids, ones, 1.0, 1)
-            pulled(table, ids)
+            pull(table, ids)
 
     threads = [threading.Thread(target=push) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert (pulled(table, ids) == -200.0).all()
+    assert (pull(table, ids) == -200.0).all()
 
 
 @pytest.mark.parametrize("storage", ["float32", "bfloat16"])

@@ -59,7 +59,7 @@ def queue(tmp_path: Path, started: Started) -> SubmissionQueue:
     return launches
 
 
-def carried_out(queue: SubmissionQueue, action: JobAction, events: int) -> list[JobEvent]:
+def carry_out(queue: SubmissionQueue, action: JobAction, events: int) -> list[JobEvent]:
     news: SimpleQueue[JobEvent] = SimpleQueue()
     ActionExecutor(queue, news.put).execute(action)
     return [news.get(timeout=10.0) for _ in range(events)]
@@ -75,7 +75,7 @@ def test_a_job_is_started_with_the_workers_of_the_plan_and_the_environment_of_it
     directory = queue.job_directory("a")
     directory.create(SPEC)
 
-    assert kinds(carried_out(queue, StartJob("a", 3, resumes=False), 1)) == [ActionSucceeded]
+    assert kinds(carry_out(queue, StartJob("a", 3, resumes=False), 1)) == [ActionSucceeded]
 
     ((spec, environ),) = started.all
     assert (spec.workers.replicas, spec.checkpoint.resume, environ) == (3, False, {"MINE": "yes"})
@@ -88,7 +88,7 @@ def test_a_job_with_earlier_results_is_resumed(queue: SubmissionQueue, started: 
     directory.create(SPEC)
     directory.result.write_text(json.dumps({"phase": "stopped"}))
 
-    carried_out(queue, StartJob("a", 1, resumes=knows), 1)
+    carry_out(queue, StartJob("a", 1, resumes=knows), 1)
 
     assert started.all[0][0].checkpoint.resume
     assert not directory.result.exists()
@@ -100,13 +100,13 @@ def test_a_job_whose_directory_is_incomplete_is_created_again(queue: SubmissionQ
     directory.create(SPEC)
     directory.spec.unlink()
 
-    assert kinds(carried_out(queue, StartJob("a", 1, resumes=False), 1)) == [ActionSucceeded]
+    assert kinds(carry_out(queue, StartJob("a", 1, resumes=False), 1)) == [ActionSucceeded]
 
 
 def test_a_failed_start_counts_as_a_loss(queue: SubmissionQueue) -> None:
     (queue.home / "jobs").write_text("in the way")
 
-    lost, failed = carried_out(queue, StartJob("a", 1, resumes=False), 2)
+    lost, failed = carry_out(queue, StartJob("a", 1, resumes=False), 2)
 
     assert isinstance(lost, JobLost) and lost.reason.startswith("cannot be started: ")
     assert isinstance(failed, ActionFailed)
@@ -115,20 +115,20 @@ def test_a_failed_start_counts_as_a_loss(queue: SubmissionQueue) -> None:
 def test_an_invalid_description_counts_as_a_loss_too(queue: SubmissionQueue) -> None:
     queue.submit(JobSubmission("a", 1.0, 1, 4, 2, spec={"name": "no name!"}))
 
-    assert kinds(carried_out(queue, StartJob("a", 1, resumes=False), 2)) == [JobLost, ActionFailed]
+    assert kinds(carry_out(queue, StartJob("a", 1, resumes=False), 2)) == [JobLost, ActionFailed]
 
 
 @pytest.mark.parametrize("action", [ResizeJob("a", 2), SuspendJob("a", "others")])
 def test_an_action_that_does_not_reach_the_master_has_failed(queue: SubmissionQueue, action: JobAction) -> None:
     queue.job_directory("a").create(SPEC)
 
-    assert kinds(carried_out(queue, action, 1)) == [ActionFailed]
+    assert kinds(carry_out(queue, action, 1)) == [ActionFailed]
 
 
 def test_a_job_that_is_closed_has_a_result_and_has_ended(queue: SubmissionQueue) -> None:
     queue.job_directory("a").create(SPEC)
 
-    ended, done = carried_out(queue, CloseJob("a", "failed", "too wide"), 2)
+    ended, done = carry_out(queue, CloseJob("a", "failed", "too wide"), 2)
 
     assert (ended, type(done)) == (JobExited("a", "failed"), ActionSucceeded)
     result = read_json(queue.job_directory("a").result)

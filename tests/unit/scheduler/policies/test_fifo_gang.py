@@ -5,14 +5,14 @@ from __future__ import annotations
 from elasticdl.scheduler import priorities
 from elasticdl.scheduler.policies import load_policy
 from elasticdl.scheduler.snapshot import Snapshot
-from tests.unit.scheduler.cases import counts, decided, job, nodes, running
+from tests.unit.scheduler.cases import counts, decide, job, nodes, running
 
 BEST_EFFORT, STRICT = load_policy("fifo-gang"), load_policy("fifo-gang-strict")
 JOBS = running("runs", {"n0": 3}, 3), job("large", 4, submitted_at=1.0), job("small", 1, submitted_at=2.0)
 
 
 def test_a_job_that_does_not_fit_is_skipped() -> None:
-    decision = decided(BEST_EFFORT, nodes(6), *JOBS)
+    decision = decide(BEST_EFFORT, nodes(6), *JOBS)
 
     assert counts(decision) == {"runs": 3, "large": 0, "small": 1}
     assert not decision.blocks_lower_priorities
@@ -22,7 +22,7 @@ def test_a_job_that_does_not_fit_is_skipped() -> None:
 
 
 def test_in_strict_mode_no_job_passes_the_head_of_the_queue() -> None:
-    decision = decided(STRICT, nodes(6), *JOBS)
+    decision = decide(STRICT, nodes(6), *JOBS)
 
     assert counts(decision) == {"runs": 3, "large": 0, "small": 0}
     assert decision.blocks_lower_priorities
@@ -38,10 +38,10 @@ def test_in_strict_mode_lower_priorities_get_nothing_while_a_job_waits() -> None
 
 
 def test_an_elastic_job_gets_exactly_the_requested_workers() -> None:
-    assert counts(decided(BEST_EFFORT, nodes(8), job("a", 1, 8, requested=3))) == {"a": 3}
+    assert counts(decide(BEST_EFFORT, nodes(8), job("a", 1, 8, requested=3))) == {"a": 3}
 
 
 def test_a_job_that_lost_a_node_queues_again() -> None:
     hurt, waiting = running("hurt", {"n0": 2, "gone": 2}, 4, submitted_at=5.0), job("waits", 3, submitted_at=1.0)
 
-    assert counts(decided(BEST_EFFORT, nodes(4), hurt, waiting)) == {"hurt": 0, "waits": 3}
+    assert counts(decide(BEST_EFFORT, nodes(4), hurt, waiting)) == {"hurt": 0, "waits": 3}

@@ -8,21 +8,19 @@ from hypothesis import strategies as st
 from elasticdl.scheduler.placement.assignment import next_size
 from elasticdl.scheduler.policies.max_min import MaxMin, max_min_sizes
 from elasticdl.scheduler.snapshot import JobInfo
-from tests.unit.scheduler.cases import counts, decided, job, nodes, running, workers_of
+from tests.unit.scheduler.cases import counts, decide, job, nodes, running, workers_of
 
 POLICY = MaxMin()
 
 
 def test_a_new_job_gets_an_equal_share_from_a_larger_one() -> None:
-    decision = decided(
-        POLICY, nodes(4, 4), running("old", {"n0": 4, "n1": 4}, 1, 8), job("new", 1, 8, submitted_at=5.0)
-    )
+    decision = decide(POLICY, nodes(4, 4), running("old", {"n0": 4, "n1": 4}, 1, 8), job("new", 1, 8, submitted_at=5.0))
 
     assert counts(decision) == {"old": 4, "new": 4}
 
 
 def test_no_job_shrinks_below_its_minimum_for_a_job_of_equal_priority() -> None:
-    decision = decided(POLICY, nodes(6), running("old", {"n0": 6}, 5, 6, submitted_at=9.0), job("new", 2, 6))
+    decision = decide(POLICY, nodes(6), running("old", {"n0": 6}, 5, 6, submitted_at=9.0), job("new", 2, 6))
 
     assert counts(decision) == {"old": 6, "new": 0}
 
@@ -30,17 +28,17 @@ def test_no_job_shrinks_below_its_minimum_for_a_job_of_equal_priority() -> None:
 def test_devices_that_one_job_cannot_use_are_divided_among_the_others() -> None:
     jobs = job("a", 1, 2), job("b", 1, 9, submitted_at=1.0), job("c", 1, 9, submitted_at=2.0)
 
-    assert counts(decided(POLICY, nodes(8, 4), *jobs)) == {"a": 2, "b": 5, "c": 5}
+    assert counts(decide(POLICY, nodes(8, 4), *jobs)) == {"a": 2, "b": 5, "c": 5}
 
 
 def test_an_odd_device_is_not_moved() -> None:
     early, late = running("early", {"n0": 3}, 1, 9), running("late", {"n0": 4}, 1, 9, submitted_at=5.0)
 
-    assert workers_of(decided(POLICY, nodes(7), early, late)) == {"early": {"n0": 3}, "late": {"n0": 4}}
+    assert workers_of(decide(POLICY, nodes(7), early, late)) == {"early": {"n0": 3}, "late": {"n0": 4}}
 
 
 def test_shares_are_equal_in_devices_not_workers() -> None:
-    assert counts(decided(POLICY, nodes(8), job("wide", 1, 9, devices=2), job("thin", 1, 9))) == {"wide": 2, "thin": 4}
+    assert counts(decide(POLICY, nodes(8), job("wide", 1, 9, devices=2), job("thin", 1, 9))) == {"wide": 2, "thin": 4}
 
 
 @st.composite

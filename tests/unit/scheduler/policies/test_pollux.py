@@ -9,7 +9,7 @@ import pytest
 from elasticdl.scheduler.interface import Decision
 from elasticdl.scheduler.policies.pollux import Pollux
 from elasticdl.scheduler.snapshot import JobInfo, PlacementConstraint, Snapshot, SpeedSample
-from tests.unit.scheduler.cases import Concave, applied, counts, decided, job, nodes, running, workers_of
+from tests.unit.scheduler.cases import Concave, applied, counts, decide, job, nodes, running, workers_of
 
 QUICK = Pollux(population=24, generations=24)
 
@@ -22,20 +22,20 @@ def measured(name: str, max_workers: int, power: float = 0.8, **more: object) ->
 def test_equal_snapshots_and_memories_give_equal_plans_and_a_new_round_draws_again() -> None:
     jobs = [measured(f"j{index}", 4) for index in range(6)]
 
-    first, second = (decided(QUICK, nodes(4, 4, 4), *jobs) for _ in range(2))
+    first, second = (decide(QUICK, nodes(4, 4, 4), *jobs) for _ in range(2))
 
     assert workers_of(first) == workers_of(second)
-    assert first.memory.round == 0 and decided(QUICK, nodes(4, 4, 4), *jobs, memory=first.memory).memory.round == 1
+    assert first.memory.round == 0 and decide(QUICK, nodes(4, 4, 4), *jobs, memory=first.memory).memory.round == 1
 
 
 def test_jobs_that_scale_well_get_more() -> None:
-    decision = counts(decided(QUICK, nodes(4, 4), measured("good", 8, 0.95), measured("bad", 8, 0.2)))
+    decision = counts(decide(QUICK, nodes(4, 4), measured("good", 8, 0.95), measured("bad", 8, 0.2)))
 
     assert decision["good"] > decision["bad"] >= 1
 
 
 def test_a_job_gets_at_most_twice_what_it_was_measured_with_and_one_worker_at_first() -> None:
-    decision = counts(decided(QUICK, nodes(8), measured("seen", 2, 1.0), job("new", 1, 8)))
+    decision = counts(decide(QUICK, nodes(8), measured("seen", 2, 1.0), job("new", 1, 8)))
 
     assert decision == {"seen": 4, "new": 1}
 
@@ -44,7 +44,7 @@ def test_an_equally_good_plan_does_not_replace_the_current_one() -> None:
     """All jobs have the workers they can use."""
     full = [running(f"j{index}", {f"n{index}": 4}, 1, 4, speeds=(SpeedSample(1, 4, 8, 0.1, 0.1),)) for index in (0, 1)]
 
-    assert workers_of(decided(QUICK, nodes(4, 4), *full)) == {"j0": {"n0": 4}, "j1": {"n1": 4}}
+    assert workers_of(decide(QUICK, nodes(4, 4), *full)) == {"j0": {"n0": 4}, "j1": {"n1": 4}}
 
 
 def test_plans_are_extended_until_no_device_is_idle() -> None:
@@ -61,14 +61,14 @@ def test_plans_are_extended_until_no_device_is_idle() -> None:
 
 
 def test_a_job_that_just_arrived_starts_on_free_devices() -> None:
-    assert counts(decided(QUICK, nodes(4), job("a", 2, 4, submitted_at=100.0), now=100.0)) == {"a": 2}
+    assert counts(decide(QUICK, nodes(4), job("a", 2, 4, submitted_at=100.0), now=100.0)) == {"a": 2}
 
 
 def test_workers_on_a_shrunken_or_lost_node_are_dropped() -> None:
     shrank = running("shrank", {"n0": 4}, 1, 8)
     gone = running("gone", {"n9": 2}, 1, 8)
 
-    decision = workers_of(decided(QUICK, nodes(2, 2), shrank, gone))
+    decision = workers_of(decide(QUICK, nodes(2, 2), shrank, gone))
 
     assert all(decision.values())
     assert "n9" not in decision["gone"]
@@ -76,7 +76,7 @@ def test_workers_on_a_shrunken_or_lost_node_are_dropped() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_constraints_and_kinds_of_devices_are_respected(seed: int) -> None:
-    """Demands, kinds and memory: `decided` checks all rules."""
+    """Demands, kinds and memory: `decide` checks all rules."""
     cluster = (
         *nodes(4, 4, kind="t4", rack="r0"),
         *(job_info for job_info in nodes(0, 0, 4, kind="a100") if job_info.devices),
@@ -87,6 +87,6 @@ def test_constraints_and_kinds_of_devices_are_respected(seed: int) -> None:
         measured("plain", 4),
     ]
 
-    decision = decided(Pollux(population=16, generations=8, seed=seed), cluster, *jobs)
+    decision = decide(Pollux(population=16, generations=8, seed=seed), cluster, *jobs)
 
     assert all(count for count in counts(decision).values())
