@@ -16,7 +16,7 @@ model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.003)
 
 job = elastic.join(model, optimizer, dataset, global_batch_size=64, epochs=4, seed=0)
-for step in job:  # each step of the plan, whatever the workers do
+for step in job:  # each step of the plan, for any number of workers
     for features, targets in step:  # this worker's share, one logical rank at a time
         step.backward(nn.functional.cross_entropy(model(features), targets))
 
@@ -24,4 +24,4 @@ if job.is_first:
     save_file(model.state_dict(), "digits.safetensors")
     with torch.no_grad():
         right = (model(dataset.tensors[0]).argmax(-1) == dataset.tensors[1]).float().mean()
-    print(f"{right:.1%} of the digits are read rightly")
+    print(f"{right:.1%} of the digits are read correctly")

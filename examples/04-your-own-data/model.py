@@ -1,4 +1,4 @@
-"""Data of your own kind: `custom_data_reader` gives any dataset with a length and items by number."""
+"""Your own kind of data: `custom_data_reader` returns any dataset with a length and items by index."""
 
 import math
 
@@ -10,7 +10,7 @@ from elasticdl.model.mode import Mode
 
 
 class Waves:
-    """Noisy sine waves of two frequencies, made when they are asked for. Item i is always the same."""
+    """Noisy sine waves of two frequencies, created on access. Item i is always the same."""
 
     def __init__(self, first, records, points):
         self.first, self.records, self.points = first, records, points
@@ -27,7 +27,7 @@ class Waves:
 
 
 def custom_data_reader(data_path, records=2000, points=64):
-    """`data_path` is what stands after --training_data; the rest comes from --data_reader_params."""
+    """`data_path` is the value of --training_data; the other arguments come from --data_reader_params."""
     first = {"training": 0, "validation": 1_000_000}[data_path]
     return Waves(first, records, points)
 
@@ -51,7 +51,7 @@ def optimizer(parameters, lr=0.005):
 
 
 def dataset_fn(dataset, mode, metadata):
-    """Items are what the dataset gives. A whole batch at once is faster than one record after the other."""
+    """Items come from the dataset. A complete batch at once is faster than one record after the other."""
 
     def batch(items):
         waves = np.stack([wave for wave, _ in items])[:, None]

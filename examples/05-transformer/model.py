@@ -1,4 +1,4 @@
-"""A model from the zoo, with a change of one's own: what is not changed is imported."""
+"""A model from the zoo, with a change of your own: everything else is imported."""
 
 from elasticdl.model.callbacks import BestMetric, ClipGradientNorm
 from elasticdl.zoo.text.text import dataset_fn, eval_metrics_fn, forward, learning_rate, loss, optimizer

@@ -1,4 +1,4 @@
-"""Let the trained program write on: python write.py "The import statement" """
+"""Continue a text with the trained program: python write.py "The import statement" """
 
 import sys
 
@@ -7,7 +7,7 @@ import torch
 CONTEXT = 64
 
 text = sys.argv[1] if len(sys.argv) > 1 else "The import statement"
-# The program was exported for passages of 64 characters; what stands after the text cannot change what it says there.
+# The program was exported for passages of 64 characters; the padding after the text does not change its scores.
 program = torch.export.load("trained/model.pt2").module()
 torch.manual_seed(0)
 for _ in range(200):

@@ -1,4 +1,4 @@
-"""Clicks of users on items. The ids are hashes: nobody knows how many there will be."""
+"""Clicks of users on items. The ids are hashes, and their number is not known in advance."""
 
 import hashlib
 
@@ -10,8 +10,8 @@ import elasticdl.torch as elastic
 from elasticdl.data.dataset import Mode
 
 
-def number(text):
-    """An id for a name, anywhere in the range of 64 bits."""
+def hash_name(text):
+    """Returns the id of a name: a hash of 64 bits."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
 
 
@@ -26,9 +26,9 @@ class Clicks:
 
     def __getitem__(self, index):
         random = np.random.default_rng(self.first + index)
-        user, item, tag = (int(random.integers(most)) for most in (20, 60, 5))
+        user, item, tag = (int(random.integers(count)) for count in (20, 60, 5))
         clicked = (user % 5 == tag) or random.random() < 0.05
-        ids = np.array([number(f"user {user}"), number(f"item {item}"), number(f"tag {tag}")])
+        ids = np.array([hash_name(f"user {user}"), hash_name(f"item {item}"), hash_name(f"tag {tag}")])
         return ids, np.float32(clicked)
 
 

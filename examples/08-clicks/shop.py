@@ -1,4 +1,4 @@
-"""Made-up visits of a shop: clicks.csv to learn from, and new.csv of the day after.
+"""Writes synthetic visits of a shop: clicks.csv for training, and new.csv of the day after.
 
 python shop.py
 """
@@ -11,35 +11,37 @@ DEVICES = ["phone", "tablet", "desktop"]
 GOODS = ["book", "bread", "lamp", "pen", "shoe", "tea"]
 
 
-def visit(seed: int) -> dict[str, object]:
-    """A person, a thing, a price. Who has looked at a thing before clicks on it; dear things are for desktops."""
-    draw = random.Random(seed)
-    city, device, good = draw.choice(CITIES), draw.choices(DEVICES, [5, 1, 3])[0], draw.choice(GOODS)
-    price = round(draw.lognormvariate(3, 1), 2)
-    seen = draw.choices(GOODS, k=draw.randrange(5))
-    chance = 0.08 + 0.25 * (good in seen) + 0.15 * (device == "desktop" and price > 30) + 0.1 * (hash_of(city) % 5 == 0)
+def draw_visit(seed: int) -> dict[str, object]:
+    """Draws a user, a good and a price. Users click on goods they have seen, and on expensive ones on a desktop."""
+    generator = random.Random(seed)
+    city, device, good = generator.choice(CITIES), generator.choices(DEVICES, [5, 1, 3])[0], generator.choice(GOODS)
+    price = round(generator.lognormvariate(3, 1), 2)
+    seen = generator.choices(GOODS, k=generator.randrange(5))
+    probability = (
+        0.08 + 0.25 * (good in seen) + 0.15 * (device == "desktop" and price > 30) + 0.1 * (hash_city(city) % 5 == 0)
+    )
     return {
-        "clicked": int(draw.random() < chance),
-        "time": f"2026-11-{1 + seed // 1500 % 28:02} {draw.randrange(24):02}:{draw.randrange(60):02}:00",
-        "city": "" if draw.random() < 0.03 else city,
+        "clicked": int(generator.random() < probability),
+        "time": f"2026-11-{1 + seed // 1500 % 28:02} {generator.randrange(24):02}:{generator.randrange(60):02}:00",
+        "city": "" if generator.random() < 0.03 else city,
         "device": device,
         "good": good,
-        "price": "" if draw.random() < 0.05 else price,
+        "price": "" if generator.random() < 0.05 else price,
         "seen": "|".join(seen),
     }
 
 
-def hash_of(city: str) -> int:
+def hash_city(city: str) -> int:
     return sum(city.encode())
 
 
-def write(path: str, seeds: range) -> None:
+def write_visits(path: str, seeds: range) -> None:
     with open(path, "w", encoding="utf-8", newline="") as file:
-        rows = [visit(seed) for seed in seeds]
+        rows = [draw_visit(seed) for seed in seeds]
         table = csv.DictWriter(file, fieldnames=list(rows[0]))
         table.writeheader()
         table.writerows(rows)
 
 
-write("clicks.csv", range(20_000))
-write("new.csv", range(20_000, 20_200))
+write_visits("clicks.csv", range(20_000))
+write_visits("new.csv", range(20_000, 20_200))

@@ -71,9 +71,9 @@ trainer = lightning.Trainer(
     strategy=strategy, devices=1, max_epochs=options.epochs, max_steps=options.steps, callbacks=[best],
     gradient_clip_val=1.0, log_every_n_steps=10, enable_progress_bar=False, logger=False,
 )  # fmt: skip
-began = time.perf_counter()
+started_at = time.perf_counter()
 trainer.fit(module, train, validation)
-seconds = time.perf_counter() - began
+seconds = time.perf_counter() - started_at
 if trainer.is_global_zero:
     accuracy = float(trainer.callback_metrics["accuracy"])
     print(f"{trainer.global_step} steps in {seconds:.1f} s, {trainer.global_step / seconds:.1f} steps/s")

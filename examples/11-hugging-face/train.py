@@ -43,7 +43,7 @@ class Text(Dataset):
 set_seed(7)
 library = Path(json.__file__).parents[1]
 text = b"".join((library / f"{name}.py").read_bytes() for name in SOURCES)
-cut = len(text) * 9 // 10
+train_bytes = len(text) * 9 // 10
 model = GPT2LMHeadModel(
     GPT2Config(
         vocab_size=256, n_positions=LENGTH, n_embd=128, n_layer=6, n_head=4, bos_token_id=0, eos_token_id=0
@@ -56,11 +56,13 @@ arguments = TrainingArguments(
     report_to="none", disable_tqdm=True,
 )  # fmt: skip
 if options.plain:
-    trainer = Trainer(model, arguments, train_dataset=Text(text[:cut]), eval_dataset=Text(text[cut:]))
+    trainer = Trainer(model, arguments, train_dataset=Text(text[:train_bytes]), eval_dataset=Text(text[train_bytes:]))
 else:
     from elasticdl.huggingface import ElasticTrainer
 
-    trainer = ElasticTrainer(model, arguments, train_dataset=Text(text[:cut]), eval_dataset=Text(text[cut:]))
+    trainer = ElasticTrainer(
+        model, arguments, train_dataset=Text(text[:train_bytes]), eval_dataset=Text(text[train_bytes:])
+    )
 
 result = trainer.train()
 if trainer.is_world_process_zero():

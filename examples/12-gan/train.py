@@ -45,20 +45,20 @@ job = elastic.join(
 for step in job:
     discriminator.requires_grad_(True)
     for real, _ in step:  # once for each update: the batches are the same each time
-        made_up = generator(torch.randn(len(real), NOISE)).detach()
-        verdicts = discriminator(torch.cat([real, made_up]))
-        truth = torch.cat([torch.ones(len(real), 1), torch.zeros(len(real), 1)])
-        step.backward(binary_cross_entropy(verdicts, truth))
+        generated = generator(torch.randn(len(real), NOISE)).detach()
+        scores = discriminator(torch.cat([real, generated]))
+        targets = torch.cat([torch.ones(len(real), 1), torch.zeros(len(real), 1)])
+        step.backward(binary_cross_entropy(scores, targets))
     discriminator_optimizer.step()
 
     discriminator.requires_grad_(False)
     for real, _ in step:
-        verdicts = discriminator(generator(torch.randn(len(real), NOISE)))
-        step.backward(binary_cross_entropy(verdicts, torch.ones(len(real), 1)))
+        scores = discriminator(generator(torch.randn(len(real), NOISE)))
+        step.backward(binary_cross_entropy(scores, torch.ones(len(real), 1)))
     generator_optimizer.step()
 
 if job.is_first:
     save_file(generator.state_dict(), options.output)
     with torch.no_grad():
         distances = generator(torch.randn(1000, NOISE)).norm(dim=1)
-    print(f"made-up points lie {distances.mean():.2f} ± {distances.std():.2f} from the centre; real ones 1.00 ± 0.05")
+    print(f"generated points lie {distances.mean():.2f} ± {distances.std():.2f} from the centre; real ones 1.00 ± 0.05")
