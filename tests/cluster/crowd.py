@@ -1,4 +1,4 @@
-"""Many jobs at once: real masters, and workers on nodes that kwok plays, whose pods run without a process.
+"""Many jobs at once: real masters, and workers on nodes that kwok simulates, whose pods have no process.
 
 Such workers never join. Their master, which knows that their pods run, waits for them without an end, as for workers
 that import for long: all it does for its pods it does as ever. One thing is set: a worker that was lost before it ever

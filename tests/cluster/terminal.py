@@ -1,4 +1,4 @@
-"""A real terminal in which a command runs, by tmux: what is on it, and what a person types."""
+"""A real terminal in which a command runs, by tmux: reads its screen and types into it."""
 
 from __future__ import annotations
 

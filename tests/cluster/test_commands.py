@@ -1,4 +1,4 @@
-"""The commands of a laptop on jobs of a cluster: in a script, and in a terminal with a person before it."""
+"""The commands of a laptop on jobs of a cluster: in a script, and in a terminal that a user watches."""
 
 from __future__ import annotations
 

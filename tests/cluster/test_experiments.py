@@ -1,4 +1,4 @@
-"""The two experiments of the original, live and short: what they promise is what they measure."""
+"""The two experiments of the original ElasticDL, live and short: they measure what they claim."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images, really built: `make test-cluster`, as root, where podman is there."""
+"""Real builds of images with podman: `make test-cluster`, as root."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Installing on a cluster, and what `elasticdl doctor` says of it: before, after, with a quota, with too few rights."""
+"""Installations on a cluster, and findings of `elasticdl doctor`: before, after, with a quota, with too few rights."""
 
 from __future__ import annotations
 

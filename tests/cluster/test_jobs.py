@@ -1,4 +1,4 @@
-"""Jobs of pods run to their end, whatever happens to their pods, and end with the bits of one machine."""
+"""Jobs of pods succeed although pods are deleted, and end with the bits of one machine."""
 
 from __future__ import annotations
 

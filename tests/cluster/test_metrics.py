@@ -1,4 +1,4 @@
-"""Every panel of the dashboard has something to show: a real Prometheus, a real job with ps, the operator."""
+"""Every panel of the dashboard has data: a real Prometheus, a real job with ps, the operator."""
 
 from __future__ import annotations
 

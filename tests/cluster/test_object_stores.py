@@ -1,4 +1,4 @@
-"""Jobs of pods whose data, checkpoints and output are in an object store; no volume holds anything of them."""
+"""Jobs of pods whose data, checkpoints and output are in an object store; no volume is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""More jobs cost more, each as much as the first: `benchmarks/kube_scale.py` in small."""
+"""The cost per job does not grow with the number of jobs: a small `benchmarks/kube_scale.py`."""
 
 from __future__ import annotations
 

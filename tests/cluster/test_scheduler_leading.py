@@ -1,4 +1,4 @@
-"""Several schedulers of one namespace: one decides. Needs no operator: what is written is looked at, no pod runs."""
+"""Several schedulers of one namespace: only the leader decides. Needs no operator: decisions are read, no pod runs."""
 
 from __future__ import annotations
 

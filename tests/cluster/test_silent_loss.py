@@ -1,4 +1,4 @@
-"""A worker whose packets are dropped, in a network namespace of its own: `make test-cluster`, as root."""
+"""A worker whose packets are dropped, in its own network namespace: `make test-cluster`, as root."""
 
 from __future__ import annotations
 

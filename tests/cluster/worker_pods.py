@@ -1,4 +1,4 @@
-"""Pods of the workers of all jobs of a namespace, as a watch tells of them, and when it did."""
+"""Pods of the workers of all jobs of a namespace and the times of their changes, from a watch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line as a person types it, in a directory with a home of its own."""
+"""The command line as a user types it, in a directory with its own home."""
 
 from __future__ import annotations
 

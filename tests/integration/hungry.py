@@ -1,4 +1,4 @@
-"""A model file that needs more memory than it says: `megabytes` beside what every worker needs."""
+"""A model file that needs more memory than it requests: `megabytes` more than every worker needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole job through the real command line: start it, wait, disturb it, look at what it left."""
+"""A whole job through the real command line: tests start it, wait, disturb it and inspect its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A master for the launcher's tests: whatever the launcher says goes to the test, and back.
+"""A master for the launcher's tests: it forwards messages between the launcher and the test.
 
 Run as `python -m tests.integration.launcher_master JOB_DIRECTORY --launcher-fd N --run M`. It connects to the test's
 socket in the job directory and says its pid first. When its launcher dies it adopts a new one, as the real master does.

@@ -1,4 +1,4 @@
-"""A stand-in for MaxCompute: the few pages of its REST interface that PyODPS asks for. It computes nothing.
+"""A stand-in for MaxCompute: the few resources of its REST API that PyODPS requests. It computes nothing.
 
 It keeps the statements it was sent, and answers each with rows that were given to it.
 """

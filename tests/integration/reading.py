@@ -1,4 +1,4 @@
-"""A training script that says what it read: reading.py KIND SEEN OUTPUT NUM_WORKERS [CONTEXT]
+"""A training script that logs the records it reads: reading.py KIND SEEN OUTPUT NUM_WORKERS [CONTEXT]
 
 Each batch appends a line {"step", "epoch", "numbers"} to a file of this process in the directory SEEN.
 While the file SEEN/slow exists each item takes longer.

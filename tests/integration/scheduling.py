@@ -1,4 +1,4 @@
-"""A real scheduler beside real jobs, with the policies of ElasticDL and one of our own that can be made to fail.
+"""A real scheduler beside real jobs, with the policies of ElasticDL and one that can be made to fail.
 
 As a script it is `elasticdl` that knows the policy `in-order`.
 """

@@ -1,4 +1,4 @@
-"""A person's own training script, as `elasticdl run` takes it: script.py OUTPUT EPOCHS BATCH"""
+"""A user's training script for `elasticdl run`: script.py OUTPUT EPOCHS BATCH"""
 
 from __future__ import annotations
 

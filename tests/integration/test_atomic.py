@@ -1,4 +1,4 @@
-"""Writers of files that die."""
+"""Files whose writer dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad input through the real command: exit code 2 for a wrong job and 1 for a failed one, a message with the fix,
+"""Bad input through the real command: exit code 2 for an invalid job and 1 for a failed one, a message with the fix,
 and nothing half-written left behind."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Without any extra the control plane works, and what needs more names the command that installs it."""
+"""Without any extra the control plane works, and features that need one name the command that installs it."""
 
 from __future__ import annotations
 

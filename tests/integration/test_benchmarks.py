@@ -1,4 +1,4 @@
-"""Benchmarks that need nothing but this machine run in their quick form, and write the rows they promise."""
+"""Benchmarks that need only this machine run in their quick form and write their rows."""
 
 from __future__ import annotations
 

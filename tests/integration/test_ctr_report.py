@@ -1,4 +1,4 @@
-"""The page that a job from a config leaves at its end: all its parts, and numbers that are right."""
+"""The report of a job from a config has all its parts and the right numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`elasticdl ctr search` with real jobs: pruned ones are gone at once, none outlives a search that is killed."""
+"""`elasticdl ctr search` with real jobs: pruned jobs end at once, and no job outlives a killed search."""
 
 from __future__ import annotations
 

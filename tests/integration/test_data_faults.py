@@ -1,4 +1,4 @@
-"""Real jobs whose data is away for a moment, touched, changed or partly unreadable."""
+"""Real jobs whose data is temporarily unavailable, touched, changed or partly unreadable."""
 
 from __future__ import annotations
 

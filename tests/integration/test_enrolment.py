@@ -1,4 +1,4 @@
-"""Replicas of a job of pods get their certificates from a real master's server, each its own and no other."""
+"""Replicas of a job of pods get certificates from a real master's server, each only its own."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def open_session(directory: JobDirectory, shown: str, name: str) -> str:
     hello = iter([pb.WorkerMessage(hello=pb.Hello(replica=name, pid=1))])
     metadata = security.call_metadata(directory.load_token(), RUN)
     try:
-        return f"it was told {list(methods.SESSION.bind(channel)(hello, metadata=metadata, timeout=9))}"
+        return f"received {list(methods.SESSION.bind(channel)(hello, metadata=metadata, timeout=9))}"
     except grpc.RpcError as exc:
         return str(exc)
     finally:

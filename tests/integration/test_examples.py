@@ -1,4 +1,4 @@
-"""The examples do what they say: every command of each README, as written, in a copy of its directory."""
+"""Every command of each example's README runs as written, in a copy of its directory."""
 
 from __future__ import annotations
 

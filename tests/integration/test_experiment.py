@@ -1,4 +1,4 @@
-"""`experiment --real`, scaled down once more: what it claims holds with real processes, however slow the machine is."""
+"""`experiment --real`, scaled down: its claims hold with real processes, also on a slow machine."""
 
 from __future__ import annotations
 

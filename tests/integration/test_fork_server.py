@@ -1,4 +1,4 @@
-"""The fork server with real processes: a forked replica is as a spawned one, and jobs do without the server."""
+"""The fork server with real processes: a forked replica equals a spawned one, and jobs run without the server."""
 
 from __future__ import annotations
 

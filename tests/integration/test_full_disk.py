@@ -1,4 +1,4 @@
-"""Real jobs whose checkpoints lie on a disk that is really full: a small file system of its own."""
+"""Real jobs whose checkpoints are on a full disk: a small separate file system."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_master_without_disk_space_restarts_when_there_is_some(undisturbed: st
         job = jobs.train("homeless", 2, slow=True)
         job.wait_members(2, step=2)
         large_disk.fill()
-        until("the master ends for want of room", lambda: "master" not in job.living(), PATIENCE_S)
+        until("the master ends for lack of space", lambda: "master" not in job.living(), PATIENCE_S)
         large_disk.free()
         job.hurry()
 

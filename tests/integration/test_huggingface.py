@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer and loops for Accelerate: real jobs end with what the script alone ends with."""
+"""Hugging Face's Trainer and loops for Accelerate: real jobs end with the tensors of the script alone."""
 
 from __future__ import annotations
 

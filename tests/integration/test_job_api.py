@@ -1,4 +1,4 @@
-"""Jobs submitted from Python: real processes, looked at, changed and ended by the methods of Job."""
+"""Jobs submitted from Python: real processes, inspected, changed and ended by the methods of Job."""
 
 from __future__ import annotations
 

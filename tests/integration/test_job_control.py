@@ -1,4 +1,4 @@
-"""Master and launcher die, a person stops and resumes: the training goes on and ends with the same bits."""
+"""Master and launcher die, a user stops and resumes: training continues and ends with the same bits."""
 
 from __future__ import annotations
 

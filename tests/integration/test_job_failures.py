@@ -1,4 +1,4 @@
-"""Jobs that cannot succeed say why, with the right exit code, and keep what was worth keeping."""
+"""Jobs that cannot succeed report the reason and the right exit code, and keep their state."""
 
 from __future__ import annotations
 

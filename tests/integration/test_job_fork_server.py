@@ -1,4 +1,4 @@
-"""Jobs whose workers are forked: they end as others do, and do without the fork server when it fails."""
+"""Jobs whose workers are forked: they end like others, and continue without the fork server when it fails."""
 
 from __future__ import annotations
 

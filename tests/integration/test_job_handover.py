@@ -1,4 +1,4 @@
-"""Newcomers that freeze or read slowly, and donors that hand nothing over: real jobs, the same bits."""
+"""Newcomers that freeze or read slowly, and donors that transfer nothing, do not change the bits of real jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that are lost again and again at the same place: the job fails, says why and keeps its state."""
+"""If workers are lost repeatedly at the same step, the job fails with the reason and keeps its state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that fall silent, leave, join or are scaled: nothing of it can be seen in the result."""
+"""Workers that fall silent, leave, join or are scaled do not change the result."""
 
 from __future__ import annotations
 

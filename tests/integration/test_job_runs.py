@@ -1,4 +1,4 @@
-"""Launcher and master are killed together: what is left is found, told, and ended before the job goes on."""
+"""After launcher and master are killed, leftover processes are found, reported and ended before the job resumes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluation, prediction, a person's own script, and training without a fixed order."""
+"""Evaluation, prediction, a user's script, and training without a fixed order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs whose workers send heartbeats and come to no step: noticed, replaced, or ended with a clear word."""
+"""Workers that send heartbeats but finish no step are detected and replaced, or end the job with a clear reason."""
 
 from __future__ import annotations
 

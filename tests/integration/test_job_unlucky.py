@@ -1,4 +1,4 @@
-"""Deaths at the worst moments: during a hand-over, at the end, of several at once."""
+"""Deaths at the worst moments: during a state transfer, at the end, of several workers at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A journal that is damaged under a running job: refused, kept, told, and the job goes on from its checkpoint."""
+"""A journal that is damaged under a running job is refused, kept and reported; the job resumes from its checkpoint."""
 
 from __future__ import annotations
 

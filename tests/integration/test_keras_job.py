@@ -1,4 +1,4 @@
-"""A Keras model file, as people know it, through the real command line: trained, killed, evaluated, exported."""
+"""An ordinary Keras model file through the real command line: trained, killed, evaluated, exported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lightning's Trainer with ElasticStrategy: real jobs end with what the script alone ends with."""
+"""Lightning's Trainer with ElasticStrategy: real jobs end with the tensors of the script alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Places in an object store: checkpoints and exports whole or not at all, retried, swept."""
+"""Checkpoints and exports in an object store are complete or ignored, retried, and deleted if they are partial."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class FailAfter:
 
 
 class FailTimes:
-    """Fails the first so many requests whose path has `part` in it."""
+    """Fails the first `times` requests whose path contains `part`."""
 
     def __init__(self, times: int, status: int = 503, part: str = "") -> None:
         self.left, self._status, self._part = times, status, part

@@ -1,4 +1,4 @@
-"""The code of the guides runs as it stands there, alone and in jobs."""
+"""The code of the guides runs as written, alone and in jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training goes on while its ps come, go and die: each record is in the rows once, or the log says what is not."""
+"""Training continues while its ps come, go and die: each record is in the rows once, or the log reports the loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs with embeddings on ps and dense layers by all-reduce: each record is in the rows once, whatever happens."""
+"""Jobs with embeddings on ps and dense layers by all-reduce: each record is in the rows once, also after failures."""
 
 from __future__ import annotations
 

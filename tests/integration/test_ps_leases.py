@@ -1,4 +1,4 @@
-"""Jobs whose whole model is on ps: each record is in the rows once, in every mode and whatever happens."""
+"""Jobs whose whole model is on ps: each record is in the rows once, in every mode and after failures."""
 
 from __future__ import annotations
 

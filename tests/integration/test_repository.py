@@ -1,4 +1,4 @@
-"""The repository keeps its own rules: short files, good names, nothing that runs what it is given."""
+"""The repository keeps its own rules: short files, good names, no code that executes its input."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_the_generated_messages_are_those_of_the_proto(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "grpc_tools.protoc", f"-I{ROOT / 'proto'}", f"--python_out={tmp_path}"]
     subprocess.run([*argv, "elasticdl.proto"], check=True)
 
-    # The serialized descriptor and what hangs on it; the head names the version of whoever generated it.
+    # The serialized descriptor and the code after it; the head names the version of the generator.
     def body(path: Path) -> str:
         return path.read_text().partition("DESCRIPTOR = ")[2]
 

@@ -1,4 +1,4 @@
-"""Whole jobs whose data, checkpoints and output lie in an object store: the same bits as with local files."""
+"""Whole jobs whose data, checkpoints and output are in an object store: the same bits as with local files."""
 
 from __future__ import annotations
 

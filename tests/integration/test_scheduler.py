@@ -128,7 +128,7 @@ def test_a_job_shrinks_for_another_and_the_capacity_is_never_exceeded(
     after = low.wait_members(3)
     low.hurry()
 
-    assert set(before) < set(after), "whoever stayed is still there"
+    assert set(before) < set(after), "the other workers are still there"
     assert high.digest() == low.digest() == undisturbed
 
 

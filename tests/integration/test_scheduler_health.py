@@ -1,4 +1,4 @@
-"""The scheduler of a cluster, asked over HTTP whether it is well, as a kubelet asks."""
+"""The health probes of the scheduler of a cluster, over HTTP as a kubelet uses them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job with ps under the scheduler: its rows go with it into the checkpoint, and come back."""
+"""A job with ps under the scheduler: its rows are checkpointed and restored with it."""
 
 from __future__ import annotations
 

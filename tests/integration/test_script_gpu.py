@@ -1,4 +1,4 @@
-"""Scripts on a GPU, with workers that share it: the same bits as alone, after a kill and a replacement, too."""
+"""Scripts on a GPU, with workers that share it: the same bits as alone, also after a kill and a replacement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ordinary habits of PyTorch in a script: the elastic job ends with what the script says, or says why not."""
+"""Ordinary habits of PyTorch in a script: the job ends with the tensors of the script, or reports why it cannot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams with a state in a script: whoever takes one over begins where it stands, and does not read it again."""
+"""Streams with a state in a script: a worker that takes one over continues at its position."""
 
 from __future__ import annotations
 

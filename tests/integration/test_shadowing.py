@@ -1,4 +1,4 @@
-"""Modules of the user that are called like Python's own, beside the model, beside the script, or where the job starts.
+"""Modules of the user with the names of Python's own, beside the model, beside the script, or where the job starts.
 
 A job starts five kinds of processes. None of them takes such a module for Python's, and the user's own modules with
 names of their own are found.
@@ -80,7 +80,7 @@ for step in job:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """A model, a script and their neighbours; whoever imports one of the stray modules fails."""
+    """A model, a script and stray modules beside them, which fail when they are imported."""
     for name in STRAY:
         (tmp_path / f"{name}.py").write_text(f"raise ImportError('the stray {name}.py was imported')\n")
     for name, text in (("model", MODEL), ("my_layers", LAYERS), ("train", SCRIPT)):

@@ -1,4 +1,4 @@
-"""Jobs whose records are rows of a database: each is trained as often as promised, whoever dies."""
+"""Jobs whose records are rows of a database: each is trained exactly as often as promised, also when processes die."""
 
 from __future__ import annotations
 

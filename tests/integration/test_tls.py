@@ -300,7 +300,7 @@ def open_session(directory: JobDirectory, name: str) -> str:
     metadata = security.call_metadata(directory.load_token(), run=1)
     stream = methods.SESSION.bind(channel)(iter([hello]), metadata=metadata, timeout=9)
     try:
-        return f"it was told {list(stream)}"
+        return f"received {list(stream)}"
     except grpc.RpcError as exc:
         return str(exc)
     finally:

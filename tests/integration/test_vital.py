@@ -1,4 +1,4 @@
-"""A process ends, and says why, when a thread fails that it cannot do without; whoever watches it replaces it."""
+"""A process ends with the reason when a vital thread fails, and is replaced."""
 
 from __future__ import annotations
 

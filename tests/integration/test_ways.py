@@ -1,4 +1,4 @@
-"""The four ways of ARCHITECTURE.md, run for real: each of their files is passed, in the order of its table.
+"""The four ways of ARCHITECTURE.md in real runs: each of their files is passed, in the order of its table.
 
 How many files a way passes in all is printed (pytest -s); a reader needs those of the table.
 """

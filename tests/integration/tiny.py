@@ -140,7 +140,7 @@ def eval_metrics_fn() -> dict[str, Metric]:
 
 
 class _Scale(Callback):
-    """Scales the gradients, so that whoever does not run the hook has other bits."""
+    """Scales the gradients, so that a worker that does not run the hook has other bits."""
 
     def on_gradients(self, model: nn.Module, step: int) -> None:
         for parameter in model.parameters():

@@ -1,4 +1,4 @@
-"""A model file that returns a compiled model, and lets nothing be compiled once the training has begun."""
+"""A model file that returns a compiled model, and forbids compilation after training has started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engines that are scripts: they write down what they were told, and do as the test says."""
+"""Container engines that are scripts: they log their arguments and do what the test specifies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Some ps of one job in this process, on real sockets."""
+"""Several ps of one job in this process, on real sockets."""
 
 from __future__ import annotations
 

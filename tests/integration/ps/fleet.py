@@ -1,4 +1,4 @@
-"""A fleet of ps in this process that makes cuts, and what should be in its rows."""
+"""A fleet of ps in this process that takes snapshots, and the expected values of its rows."""
 
 from __future__ import annotations
 

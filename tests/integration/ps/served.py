@@ -1,4 +1,4 @@
-"""One ps as a process of its own, without a master: what reaches its socket, and what that costs it."""
+"""One ps as a process of its own, without a master: connections to it, and its memory, threads and descriptors."""
 
 from __future__ import annotations
 

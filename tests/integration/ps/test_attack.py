@@ -1,4 +1,4 @@
-"""A job under attack at the ports of its ps: it ends as if nothing had been, with the same ps."""
+"""A job whose ps are attacked ends with the same result and the same ps as an undisturbed one."""
 
 from __future__ import annotations
 

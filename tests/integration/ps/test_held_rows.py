@@ -1,4 +1,4 @@
-"""Rows in a model without ps: from a checkpoint, and from an export whose tables lie in files of their own."""
+"""Rows in a model without ps: from a checkpoint, and from an export whose tables are in separate files."""
 
 from __future__ import annotations
 

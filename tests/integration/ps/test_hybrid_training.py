@@ -1,4 +1,4 @@
-"""Training with rows on real ps: as if they were parameters of the model."""
+"""Training with rows on real ps equals training with rows that are parameters of the model."""
 
 from __future__ import annotations
 

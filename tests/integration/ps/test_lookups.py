@@ -1,4 +1,4 @@
-"""Lookups against real ps: what a thread finds, gives and pushes is in the rows once, also while slots move."""
+"""Lookups against real ps: every pushed gradient is in the rows once, also while slots move."""
 
 from __future__ import annotations
 

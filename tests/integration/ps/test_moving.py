@@ -38,7 +38,7 @@ def test_rows_move_with_their_slots_and_clients_follow(start: Start) -> None:
         sum(result.rows for result in moved) == held[1]["tables"]["users"]["rows"] + held[1]["tables"]["items"]["rows"]
     )
     after = pull(first, plans)
-    assert first.redirects == 1, "it was told where the slots are"
+    assert first.redirects == 1, "it was redirected to the owners of the slots"
     assert all((after[name] == before[name]).all() for name in plans)
     push(first, plans, sums, number=2, rate=0.5)
     assert (pull(first, plans)["users"] == 0.0).all()

@@ -1,4 +1,4 @@
-"""A ps dies: what it acknowledged is in the rows of whoever held its copies, and nothing is there twice."""
+"""When a ps dies, every acknowledged push is in the rows of its backup exactly once."""
 
 from __future__ import annotations
 

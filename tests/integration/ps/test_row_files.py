@@ -1,4 +1,4 @@
-"""Exported tables: every trained row is found, whatever the number of shards."""
+"""Exported tables contain every trained row, for any number of shards."""
 
 from __future__ import annotations
 

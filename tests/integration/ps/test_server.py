@@ -1,4 +1,4 @@
-"""Workers and ps over real sockets: rows come and go, and what is wrong is refused by name."""
+"""Workers and ps over real sockets: rows are pulled and pushed, and invalid requests are refused by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker and a ps on one machine share memory; whatever happens to either, rows are those of the socket."""
+"""A worker and a ps on one machine share memory; rows are the same as over a socket, also after failures."""
 
 from __future__ import annotations
 

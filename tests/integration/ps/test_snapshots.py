@@ -1,4 +1,4 @@
-"""Snapshots over real sockets: restored rows are those of the snapshot, whatever happened before and after."""
+"""Snapshots over real sockets: restored rows are those of the snapshot, for any events before and after."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process's own directory for what goes to a store or comes from it."""
+"""The directory of a process for files on their way to or from a store."""
 
 from __future__ import annotations
 

@@ -34,4 +34,4 @@ def test_shared_memory_of_a_dead_worker_is_released_and_stays_intact_until_then(
     assert views.sweep() == 0
     with pytest.raises(SharedMemoryNotFound):
         views.find(offer.name)
-    assert (rows == 1.0).all(), "whoever still reads it may"
+    assert (rows == 1.0).all(), "the rows can still be read"
