@@ -34,6 +34,7 @@ class Shell:
     directory: Path
     home: Path
     printed: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)  # what the commands wrote to stderr
 
     def run(self, line: str) -> str:
         """Runs the command and returns its output; a command that fails fails the test."""
@@ -46,7 +47,7 @@ class Shell:
             words, cwd=self.directory, env=environ, capture_output=True, text=True, timeout=PATIENCE_S, check=False
         )
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
-        self.printed[line] = done.stdout
+        self.printed[line], self.notes[line] = done.stdout, done.stderr
         return done.stdout
 
     def result(self, kind: str) -> dict[str, object]:
@@ -62,6 +63,9 @@ class Shell:
 
     def output_of(self, beginning: str) -> str:
         return next(text for line, text in self.printed.items() if line.startswith(beginning))
+
+    def notes_of(self, beginning: str) -> str:
+        return next(text for line, text in self.notes.items() if line.startswith(beginning))
 
 
 def commands(readme: Path) -> list[str]:
@@ -176,11 +180,11 @@ def test_the_eighth_example_goes_from_a_raw_csv_to_a_service(shell: Shell) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("shell", ["09-from-ddp"], indirect=True)
 def test_the_ninth_example_runs_under_ddp_and_elastically(shell: Shell) -> None:
-    unmodified = shell.output_of("elasticdl run --compat ddp")
+    unmodified, advice = (read("elasticdl run --compat ddp") for read in (shell.output_of, shell.notes_of))
 
     assert "epoch 8 of 8: loss" in unmodified
-    assert "train_ddp.py:38   loss.backward()" in unmodified and "→ step.backward(loss)" in unmodified
-    assert "train_ddp.py:48   save_file(model.module" in unmodified and "→ without `.module`" in unmodified
+    assert "train_ddp.py:38   loss.backward()" in advice and "→ step.backward(loss)" in advice
+    assert "train_ddp.py:48   save_file(model.module" in advice and "→ without `.module`" in advice
     for output in (
         unmodified,
         shell.output_of("elasticdl run --workers 1:2 train.py"),
