@@ -166,7 +166,7 @@ def test_synthetic_clicks_have_the_format_of_the_criteo_challenge(tmp_path: Path
 def test_an_experiment_prints_a_table_and_writes_a_figure_and_its_data(
     elasticdl: Elasticdl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def make_runs(plans: Sequence[RunPlan], *rest: Any) -> Iterator[ConvergenceRun]:
+    def make_runs(plans: Sequence[RunPlan], *_: Any) -> Iterator[ConvergenceRun]:
         for plan in plans:
             yield make_run(plan.group, plan.seed, [0.6, 0.7 + plan.seed / 100])
 
