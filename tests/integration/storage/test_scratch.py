@@ -44,5 +44,5 @@ def test_a_scratch_directory_is_private(tmp_path: Path, monkeypatch: pytest.Monk
     shared.mkdir(mode=0o777)
     shared.chmod(0o777)
 
-    with pytest.raises(SpecError, match="only you can use"):
+    with pytest.raises(SpecError, match="only you can access"):
         scratch.scratch_directory()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ _NUMBER = re.compile(r" *[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[12]?[0-9]?[0-
 
 def expected(values: Sequence[str | None], question: AnalysisOptions) -> ColumnStatistics:
     """Of one column that was read from text."""
-    present = [value for value in values if value is not None and value.strip(" ")]
+    present = [value for value in values if value is not None and not _is_blank(value)]
     numbers = [float(value) for value in present if _NUMBER.fullmatch(value)]
     dates = [seconds for value in present if (seconds := _seconds(value)) is not None]
     sequences = [value for value in present if question.separator in value]
@@ -70,6 +71,10 @@ def _quantiles(points: np.ndarray, steps: int) -> tuple[float, ...]:
     # The least value with at least step/steps of all up to it, in whole numbers.
     indices = [max(-(-step * len(points) // steps), 1) - 1 for step in range(steps + 1)]
     return tuple(float(ordered[index]) for index in indices)
+
+
+def _is_blank(value: str) -> bool:
+    return all(unicodedata.category(character) == "Zs" for character in value)
 
 
 def _seconds(value: str) -> float | None:
