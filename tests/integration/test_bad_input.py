@@ -233,12 +233,12 @@ def test_a_full_disk_during_a_checkpoint_is_reported_and_leaves_no_partial_file(
     assert f"the last checkpoint cannot be written: cannot write {directory}/checkpoint-" in done.stdout
     assert "No space left on device" in done.stdout
     assert "name another directory with --checkpoint_dir" in done.stdout
-    assert "go on with --checkpoint_dir_for_init=" in done.stdout
+    assert "continue with --checkpoint_dir_for_init=" in done.stdout
     assert list(directory.iterdir()) == []
     assert not (project / "trained").exists()
 
 
-def taken(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     """A socket that has the port as soon as a killed process lets go of it."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
@@ -263,7 +263,7 @@ def test_a_restarted_master_whose_port_is_taken_listens_on_another(jobs: Jobs) -
     launcher = job.record().launcher.pid
     os.kill(launcher, signal.SIGSTOP)  # it would be faster than we are
     job.kill_master()
-    with taken(host, int(port)):
+    with listen(host, int(port)):
         os.kill(launcher, signal.SIGCONT)
         job.wait_event("master-restarted")
         status = job.status()

@@ -94,7 +94,7 @@ def test_a_last_checkpoint_without_space_in_time_is_written_elsewhere(jobs: Jobs
     rescued = job.directory.root / "rescued"
     assert (result["phase"], result["exit_code"]) == ("failed", 1)
     assert "No space left on device" in result["reason"]
-    assert f"go on with --checkpoint_dir_for_init={rescued}/checkpoint-000000004" in result["reason"]
+    assert f"continue with --checkpoint_dir_for_init={rescued}/checkpoint-000000004" in result["reason"]
     job.wait_gone()
 
     again = jobs.train("again", 1, "--checkpoint_dir_for_init", str(rescued / "checkpoint-000000004"))

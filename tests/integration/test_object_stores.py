@@ -33,12 +33,12 @@ from elasticdl.storage.paths import parse_path
 torch.manual_seed(0)
 model = torch.nn.Linear(3, 2)
 optimizer = torch.optim.AdamW(model.parameters())
-image = captured_state.capture_state(model, optimizer, int(sys.argv[2]), 0)
-store.write_checkpoint(parse_path(sys.argv[1]), image, {}, 3)
+captured = captured_state.capture_state(model, optimizer, int(sys.argv[2]), 0)
+store.write_checkpoint(parse_path(sys.argv[1]), captured, {}, 3)
 """
 
 
-def make_image(step: int) -> CapturedState:
+def make_state(step: int) -> CapturedState:
     torch.manual_seed(step)
     model = nn.Linear(3, 2)
     return captured_state.capture_state(model, torch.optim.AdamW(model.parameters()), step, 10 * step)
@@ -46,7 +46,7 @@ def make_image(step: int) -> CapturedState:
 
 def write(directory: StorePath, step: int, keep: int = 3, best: int | None = None) -> StorePath:
     written = store.write_checkpoint(
-        directory, make_image(step), {"seed": 7}, keep, best, files={"preprocessor.json": b"{}"}
+        directory, make_state(step), {"seed": 7}, keep, best, files={"preprocessor.json": b"{}"}
     )
     assert isinstance(written, StorePath)
     return written
@@ -91,7 +91,7 @@ def test_a_checkpoint_is_restored_as_it_was_written(bucket: StorePath) -> None:
     assert newest is not None
     restored, extra, restored_from = newest
     assert (restored_from, extra, restored.step, restored.records) == (path, {"seed": 7}, 120, 1200)
-    assert weights(restored) == weights(make_image(120))
+    assert weights(restored) == weights(make_state(120))
     names = {"files/preprocessor.json", "manifest.json", "model.safetensors", "optimizer.safetensors"}
     assert set(path.list_files()) == names
 
@@ -114,7 +114,7 @@ def test_a_checkpoint_of_the_same_step_is_replaced(bucket: StorePath) -> None:
     write(bucket, 5)
     (bucket / "checkpoint-000000005" / "left").write_bytes(b"of another time")
 
-    store.write_checkpoint(bucket, make_image(5), {"seed": 8}, 3)
+    store.write_checkpoint(bucket, make_state(5), {"seed": 8}, 3)
 
     newest = store.read_newest(bucket)
     assert newest is not None and newest[1] == {"seed": 8}
@@ -173,7 +173,7 @@ def test_requests_are_retried_while_a_store_replies_503(bucket: StorePath, s3: P
 
     s3.rule = rule = FailTimes(4, 500)
     newest = store.read_newest(bucket)
-    assert rule.left == 0 and newest is not None and weights(newest[0]) == weights(make_image(1))
+    assert rule.left == 0 and newest is not None and weights(newest[0]) == weights(make_state(1))
 
 
 def test_an_unavailable_store_only_fails_the_checkpoint_being_written(bucket: StorePath, s3: Proxy) -> None:
@@ -182,7 +182,7 @@ def test_an_unavailable_store_only_fails_the_checkpoint_being_written(bucket: St
     impatient = parse_path(str(bucket), retry_s=0.5)
 
     with pytest.raises(StoreUnavailable, match=r"did not answer for 0\.5 s"):
-        store.write_checkpoint(impatient, make_image(2), {}, 3)
+        store.write_checkpoint(impatient, make_state(2), {}, 3)
 
     s3.rule = lambda method, path: 0
     assert [checkpoint.name[-1] for checkpoint in manifest.list_checkpoints(bucket)] == ["1"]

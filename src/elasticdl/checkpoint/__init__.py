@@ -1,1 +1,1 @@
-"""Checkpoints: the image of a training state, and how it is kept, verified and exported."""
+"""Checkpoints: the copy of a training state, and how it is kept, verified and exported."""

@@ -1,7 +1,7 @@
 """A captured training state: tensors by name and a little JSON.
 
 Checkpoints write it, newcomers receive it, evaluation reads the weights from it.
-An image is a copy: training goes on while it is written or sent.
+It is a copy: training goes on while it is written or sent.
 """
 
 from __future__ import annotations
@@ -90,58 +90,64 @@ def _capture_optimizer(optimizer: torch.optim.Optimizer, prefix: str, tensors: d
 
 
 def restore_state(
-    image: CapturedState,
+    captured: CapturedState,
     model: nn.Module,
     optimizer: torch.optim.Optimizer | None,
     further: Sequence[torch.optim.Optimizer] = (),
 ) -> None:
-    """Restore model and optimizers; the inverse of `capture_state`. They share no memory with the image.
+    """Restore model and optimizers; the inverse of `capture_state`. They share no memory with the captured state.
 
-    Raises ModelError if the image is of another model or of other optimizers.
+    Raises ModelError if the captured state is of another model or of other optimizers.
     """
-    extra_state = {name: values.unpack_value(v, image.tensors) for name, v in image.meta.get("extra_state", {}).items()}
+    extra_state = {
+        name: values.unpack_value(v, captured.tensors) for name, v in captured.meta.get("extra_state", {}).items()
+    }
     try:
         own_names = {name.replace(COMPILED_PREFIX, ""): name for name in model.state_dict()}
-        model.load_state_dict({own_names.get(name, name): v for name, v in {**image.weights(), **extra_state}.items()})
+        model.load_state_dict(
+            {own_names.get(name, name): v for name, v in {**captured.weights(), **extra_state}.items()}
+        )
     except RuntimeError as exc:
-        raise ModelError(f"the weights of step {image.step} do not fit the model: {exc}") from exc
+        raise ModelError(f"the weights of step {captured.step} do not fit the model: {exc}") from exc
     if optimizer is None:
         return
-    if "param_groups" not in image.meta:
-        raise ModelError(f"the image of step {image.step} has only weights; training needs the optimizer's state, too")
-    others = image.meta.get(FURTHER_KEY, [])
+    if "param_groups" not in captured.meta:
+        raise ModelError(
+            f"the state of step {captured.step} has only weights; training needs the optimizer's state, too"
+        )
+    others = captured.meta.get(FURTHER_KEY, [])
     if len(others) != len(further):
         raise ModelError(
-            f"the image of step {image.step} has {1 + len(others)} optimizers, and the script has {1 + len(further)}"
+            f"the state of step {captured.step} has {1 + len(others)} optimizers, and the script has {1 + len(further)}"
         )
-    _restore_optimizer(optimizer, OPTIMIZER_PREFIX, image.meta, image)
+    _restore_optimizer(optimizer, OPTIMIZER_PREFIX, captured.meta, captured)
     for number, (further_optimizer, meta) in enumerate(zip(further, others, strict=True)):
-        _restore_optimizer(further_optimizer, f"{OPTIMIZER_PREFIX}{FURTHER_KEY}/{number}/", meta, image)
+        _restore_optimizer(further_optimizer, f"{OPTIMIZER_PREFIX}{FURTHER_KEY}/{number}/", meta, captured)
 
 
-def _restore_optimizer(optimizer: torch.optim.Optimizer, prefix: str, meta: Any, image: CapturedState) -> None:
+def _restore_optimizer(optimizer: torch.optim.Optimizer, prefix: str, meta: Any, captured: CapturedState) -> None:
     groups = [
-        {key: values.unpack_value(value, image.tensors) for key, value in group.items()}
+        {key: values.unpack_value(value, captured.tensors) for key, value in group.items()}
         for group in meta["param_groups"]
     ]
-    slots = _optimizer_slots(image, prefix, meta["scalars"])
+    slots = _optimizer_slots(captured, prefix, meta["scalars"])
     try:
         optimizer.load_state_dict({"state": slots, "param_groups": groups})
     except ValueError as exc:
-        raise ModelError(f"the optimizer of step {image.step} does not fit this one: {exc}") from exc
+        raise ModelError(f"the optimizer of step {captured.step} does not fit this one: {exc}") from exc
     _undo_casts(optimizer, slots)
 
 
-def _optimizer_slots(image: CapturedState, prefix: str, scalars: dict[str, Any]) -> dict[int, dict[str, Any]]:
+def _optimizer_slots(captured: CapturedState, prefix: str, scalars: dict[str, Any]) -> dict[int, dict[str, Any]]:
     state: dict[int, dict[str, Any]] = {}
-    for name, tensor in image.tensors.items():
+    for name, tensor in captured.tensors.items():
         index, _, slot = name.removeprefix(prefix).partition("/")
         # A name with a further part belongs to a list inside a slot; its scalar refers to it.
         if name.startswith(prefix) and index.isdigit() and "/" not in slot:
             state.setdefault(int(index), {})[slot] = tensor.clone()
     for name, value in scalars.items():
         index, _, slot = name.removeprefix(prefix).partition("/")
-        state.setdefault(int(index), {})[slot] = values.unpack_value(value, image.tensors)
+        state.setdefault(int(index), {})[slot] = values.unpack_value(value, captured.tensors)
     return state
 
 

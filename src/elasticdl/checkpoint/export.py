@@ -114,8 +114,8 @@ def find_weights(path: AnyPath) -> tuple[CapturedState, Path]:
 
 def _checkpoint_weights(path: AnyPath) -> tuple[CapturedState, Path]:
     try:
-        image, _, directory = store.find_checkpoint(path)
-        return image, manifest.fetch_files(
+        captured, _, directory = store.find_checkpoint(path)
+        return captured, manifest.fetch_files(
             directory, manifest.read_manifest(directory / manifest.MANIFEST_FILE)
         )  # already downloaded
     except SpecError as exc:

@@ -49,7 +49,7 @@ class Manifest:
     step: int
     records: int
     files: dict[str, FileEntry]
-    meta: dict[str, Any]  # the image's own: param_groups, scalars
+    meta: dict[str, Any]  # the captured state's own: param_groups, scalars
     extra: dict[str, Any]  # the caller's: seed, plan, threads, …
 
     def render(self) -> str:

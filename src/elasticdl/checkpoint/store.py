@@ -28,27 +28,27 @@ _log = logging.getLogger(__name__)
 
 def write_checkpoint(
     directory: AnyPath,
-    image: CapturedState,
+    captured: CapturedState,
     extra: dict[str, Any],
     keep: int,
     best_step: int | None = None,
     extra_files: WriteExtraFiles = lambda directory: {},
     files: Mapping[str, bytes] = MappingProxyType({}),
 ) -> AnyPath:
-    """Writes `image` as a checkpoint in `directory`, then removes all but the newest `keep` and the best.
+    """Writes `captured` as a checkpoint in `directory`, then removes all but the newest `keep` and the best.
 
     `read_checkpoint` returns `extra` (JSON values) again. `extra_files` writes further files and returns their entries;
     `files` go into a folder of the checkpoint. A checkpoint of the same step is replaced. Raises CheckpointFailed when
     the disk is full or not writable: then nothing of it stays, and the older ones do. Raises StoreUnavailable, see
     staging.py. Older checkpoints are removed only after this one was read back from the disk and verified.
     """
-    target = directory / manifest.checkpoint_name(image.step)
+    target = directory / manifest.checkpoint_name(captured.step)
     with staging.staged_directory(target) as staged:
         parts = {MODEL_FILE: MODEL_PREFIX, OPTIMIZER_FILE: OPTIMIZER_PREFIX}
         written = {
             name: tensors.write_torch_tensors(
                 staged / name,
-                {key.removeprefix(prefix): t for key, t in image.tensors.items() if key.startswith(prefix)},
+                {key.removeprefix(prefix): t for key, t in captured.tensors.items() if key.startswith(prefix)},
             )
             for name, prefix in parts.items()
         } | extra_files(staged)
@@ -56,11 +56,11 @@ def write_checkpoint(
             (staged / FILES_PREFIX).mkdir(exist_ok=True)
             (staged / FILES_PREFIX / name).write_bytes(content)
             written[FILES_PREFIX + name] = manifest.hash_file(staged / FILES_PREFIX / name)
-        document = Manifest("checkpoint", image.step, image.records, written, image.meta, extra)
+        document = Manifest("checkpoint", captured.step, captured.records, written, captured.meta, extra)
         write_manifest(staged / manifest.MANIFEST_FILE, document)
         if not isinstance(directory, StorePath):
             _read_back(staged, document)
-    prune_checkpoints(directory, image.step, keep, best_step)
+    prune_checkpoints(directory, captured.step, keep, best_step)
     return target
 
 
@@ -125,8 +125,8 @@ def _remove_old(directory: AnyPath, step: int, keep: int, best_step: int | None)
 
 def read_checkpoint(path: AnyPath) -> tuple[CapturedState, dict[str, Any]]:
     """Reads and verifies a checkpoint; returns its state and `extra`. Raises CheckpointCorrupt."""
-    image, extra, _ = fetch_checkpoint(path)
-    return image, extra
+    captured, extra, _ = fetch_checkpoint(path)
+    return captured, extra
 
 
 def fetch_checkpoint(path: AnyPath) -> tuple[CapturedState, dict[str, Any], Path]:
@@ -157,12 +157,12 @@ def read_newest(directory: AnyPath) -> tuple[CapturedState, dict[str, Any], AnyP
     problems: list[str] = []
     for path in checkpoints:
         try:
-            image, extra = read_checkpoint(path)
+            captured, extra = read_checkpoint(path)
         except CheckpointCorrupt as exc:
             problems.append(str(exc))
             _log.warning("%s; using the checkpoint before it", exc)
         else:
-            return image, extra, path
+            return captured, extra, path
     if problems:
         raise CheckpointCorrupt(
             f"none of the {len(checkpoints)} checkpoints in {directory} is usable: {'; '.join(problems)}"
@@ -173,8 +173,8 @@ def read_newest(directory: AnyPath) -> tuple[CapturedState, dict[str, Any], AnyP
 def find_checkpoint(path: AnyPath) -> tuple[CapturedState, dict[str, Any], AnyPath]:
     """Reads the checkpoint at `path`, or the newest usable one in it. Raises SpecError if there is none."""
     if (path / manifest.MANIFEST_FILE).exists() or manifest.parse_step(path) is not None:
-        image, extra = read_checkpoint(path)
-        return image, extra, path
+        captured, extra = read_checkpoint(path)
+        return captured, extra, path
     newest = read_newest(path)
     if newest is None:
         raise SpecError(

@@ -34,8 +34,8 @@ class AdaptedModule(TableModule):
         """Its layers that have tables, which the rule of this optimizer updates."""
 
     @abstractmethod
-    def restore_rows(self, image: CapturedState, directory: Path) -> CapturedState:
-        """The image of the checkpoint in `directory`, with the rows that were on ps."""
+    def restore_rows(self, captured: CapturedState, directory: Path) -> CapturedState:
+        """The captured state of the checkpoint in `directory`, with the rows that were on ps."""
 
 
 class AdaptedOptimizer(torch.optim.Optimizer):

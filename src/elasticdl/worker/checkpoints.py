@@ -35,26 +35,28 @@ def initialize_state(
 ) -> None:
     """Make the first state of a job: load its newest checkpoint or the one to start from; else the model as built."""
     with watchdog.pause_watchdog("makes the first state, or loads it"):
-        image = load_initial_image(spec, directory, run_id)
-        if image is None:
+        captured = load_initial_state(spec, directory, run_id)
+        if captured is None:
             tables.put_initial_rows()
             training.begin()
         else:
-            training.load(image)
+            training.load(captured)
 
 
-def load_initial_image(spec: JobSpec, directory: AnyPath, run_id: str) -> CapturedState | None:
+def load_initial_state(spec: JobSpec, directory: AnyPath, run_id: str) -> CapturedState | None:
     """The job's newest checkpoint, or the one to start from; None if the job starts from the beginning."""
     newest = store.read_newest(directory)
     if newest is not None and (spec.checkpoint.resume or newest[1].get("run") == run_id):
-        image, metadata, path = newest
+        captured, metadata, path = newest
     elif spec.checkpoint.init_from:
-        image, metadata, path = store.find_checkpoint(parse_path(spec.checkpoint.init_from, spec.timing.store_retry_s))
+        captured, metadata, path = store.find_checkpoint(
+            parse_path(spec.checkpoint.init_from, spec.timing.store_retry_s)
+        )
     else:
         return None
-    _log.info("state of step %d from %s", image.step, path)
+    _log.info("state of step %d from %s", captured.step, path)
     _warn_of_changed_numerics(metadata, spec)
-    return image
+    return captured
 
 
 def rescue_directories(context: WorkerContext) -> tuple[Path, ...]:

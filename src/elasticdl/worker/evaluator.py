@@ -12,8 +12,7 @@ import torch
 from torch import nn
 
 from elasticdl import watchdog
-from elasticdl.checkpoint import captured_state as images
-from elasticdl.checkpoint.captured_state import CapturedState
+from elasticdl.checkpoint.captured_state import CapturedState, restore_state
 from elasticdl.data.dataset import Dataset
 from elasticdl.data.plan import TrainingPlan
 from elasticdl.errors import ElasticDLError
@@ -115,7 +114,7 @@ class Evaluator:
                     if self._is_closed:
                         return
                     step = self._started[0]
-                images.restore_state(self._held[step], self._model, None)
+                restore_state(self._held[step], self._model, None)
                 try:
                     leases.run_leases(self._evaluate, [step], self._pause)
                 except ElasticDLError as exc:

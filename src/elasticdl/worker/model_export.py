@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import nn
 
-from elasticdl.checkpoint import captured_state as images
 from elasticdl.checkpoint import manifest
+from elasticdl.checkpoint.captured_state import restore_state
 from elasticdl.checkpoint.export import ExportedProgram, export_with_program, find_weights
 from elasticdl.data.dataset import Batch
 from elasticdl.model import tensors
@@ -99,11 +99,11 @@ def _export_checkpoint(
 ) -> None:
     model = make_eager(contract.build_model())
     write_tables = tables.export_writer(checkpoint)
-    image, directory = find_weights(checkpoint)
+    captured, directory = find_weights(checkpoint)
     if write_tables is None:
-        image = restore_rows(model, image, directory)
-    images.restore_state(image, model.to(device), None)
-    extra = export_metadata(spec, image.step, image.records)
+        captured = restore_rows(model, captured, directory)
+    restore_state(captured, model.to(device), None)
+    extra = export_metadata(spec, captured.step, captured.records)
     if write_tables is not None:
         export_with_program(write_tables, model, path, extra, contract.model_files())
     else:

@@ -58,7 +58,7 @@ class SaverOptions:
 class _StateCopy(NamedTuple):
     """A state that is to be written."""
 
-    image: CapturedState
+    captured: CapturedState
     write_rows: WriteExtraFiles
     copy_s: float
 
@@ -99,18 +99,18 @@ class CheckpointSaver:
                 _log.warning("a checkpoint is skipped: the one before is still being written")
                 return
         started = time.monotonic()
-        image = self._state.capture()
-        image.meta.pop(UNREPORTED_KEY, None)
+        captured = self._state.capture()
+        captured.meta.pop(UNREPORTED_KEY, None)
         self._master.report_losses()  # a worker that goes on from this checkpoint does not have them
         try:
-            write_rows = self._begin_snapshot(image.step, self._options.directory)
+            write_rows = self._begin_snapshot(captured.step, self._options.directory)
         except TransientError as exc:  # a ps is lost, or slots move: training goes on
-            self._report_failure(image.step, exc)
+            self._report_failure(captured.step, exc)
             return
-        copied = _StateCopy(image, write_rows, time.monotonic() - started)
+        copied = _StateCopy(captured, write_rows, time.monotonic() - started)
         with self._changed:
             if self._pending is not None:
-                _log.warning("checkpoint of step %d skipped: the disk is slower than that", self._pending.image.step)
+                _log.warning("checkpoint of step %d skipped: the disk is slower than that", self._pending.captured.step)
             self._pending, self._failed = copied, None
             self._changed.notify_all()
 
@@ -156,7 +156,7 @@ class CheckpointSaver:
             except Exception as exc:  # the thread must outlive it, or `save_and_wait` would wait forever
                 if not isinstance(exc, ElasticDLError):
                     _log.error("%s", traceback.format_exc())
-                self._report_failure(copied.image.step, exc)
+                self._report_failure(copied.captured.step, exc)
                 self._schedule_retry(copied)
             finally:
                 with self._changed:
@@ -177,17 +177,17 @@ class CheckpointSaver:
             return copied
 
     def _write(self, copied: _StateCopy) -> None:
-        started, image = time.monotonic(), copied.image
+        started, captured = time.monotonic(), copied.captured
         path = store.write_checkpoint(
             self._options.directory,
-            image,
+            captured,
             self._options.metadata,
             self._options.keep,
             self._best_step(),
             copied.write_rows,
             self._options.model_files,
         )
-        self._master.report_checkpoint(image.step, str(path), time.monotonic() - started, copied.copy_s)
+        self._master.report_checkpoint(captured.step, str(path), time.monotonic() - started, copied.copy_s)
         self._written += 1
         self._problem, self._pause_s = None, FIRST_RETRY_S
 
@@ -217,15 +217,22 @@ class CheckpointSaver:
 
     def _write_rescue_copy(self) -> str:
         """Write the state to the first rescue directory that takes it; a clause that says where, or nothing."""
-        image = self._state.capture()
-        image.meta.pop(UNREPORTED_KEY, None)
+        captured = self._state.capture()
+        captured.meta.pop(UNREPORTED_KEY, None)
         for directory in self._options.rescue_directories:
             try:
                 path = store.write_checkpoint(
-                    directory, image, self._options.metadata, self._options.keep, None, files=self._options.model_files
+                    directory,
+                    captured,
+                    self._options.metadata,
+                    self._options.keep,
+                    None,
+                    files=self._options.model_files,
                 )
             except ElasticDLError as exc:
                 _log.warning("%s", exc)
             else:
-                return f"; the state of step {image.step} is in {path}: go on with --checkpoint_dir_for_init={path}"
+                return (
+                    f"; the state of step {captured.step} is in {path}: continue with --checkpoint_dir_for_init={path}"
+                )
         return ""

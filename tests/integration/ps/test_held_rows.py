@@ -14,7 +14,7 @@ from tests import native
 native.require()
 
 import elasticdl.torch as elastic  # noqa: E402
-from elasticdl.checkpoint import captured_state as images  # noqa: E402
+from elasticdl.checkpoint.captured_state import capture_state, restore_state  # noqa: E402
 from elasticdl.checkpoint.export import export_with_program, find_weights  # noqa: E402
 from elasticdl.checkpoint.manifest import read_manifest  # noqa: E402
 from elasticdl.spec import JobSpec, ModelSpec  # noqa: E402
@@ -69,9 +69,9 @@ def checkpoint(tmp_path: Path) -> Path:
 
 def test_a_model_has_the_rows_of_a_checkpoint(checkpoint: Path) -> None:
     model = Model()
-    image = images.capture_state(nn.ModuleDict({"dense": model.dense}), None, 1, 0)
+    captured = capture_state(nn.ModuleDict({"dense": model.dense}), None, 1, 0)
 
-    images.restore_state(restore_rows(model, image, checkpoint), model, None)
+    restore_state(restore_rows(model, captured, checkpoint), model, None)
 
     assert torch.equal(model(IDS), -TIMES.unsqueeze(1).expand(4, 2))
     assert model.squares.weight[3].item() == pytest.approx(-1.0)
@@ -91,7 +91,7 @@ def test_large_tables_are_exported_beside_the_model_and_read_from_there(
 
     export_with_program(shards, nn.ModuleDict({"dense": nn.Linear(1, 1)}), target, {})
     model = Model()
-    images.restore_state(restore_rows(model, *find_weights(target)), model, None)
+    restore_state(restore_rows(model, *find_weights(target)), model, None)
 
     document = read_manifest(target / "model.json")
     assert document.extra["program"] is None and "rows.json names them" in document.extra["why_no_program"]

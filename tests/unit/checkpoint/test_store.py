@@ -24,7 +24,7 @@ from elasticdl.errors import CheckpointCorrupt, CheckpointFailed, ModelError, Sp
 from tests.properties import examples
 
 
-def small_image(step: int = 3) -> CapturedState:
+def small_state(step: int = 3) -> CapturedState:
     content = {"model/weight": torch.arange(6.0).reshape(2, 3) + step, "optimizer/0/step": torch.tensor(float(step))}
     return CapturedState(step, step * 10, content, {"param_groups": [], "scalars": {}})
 
@@ -39,19 +39,19 @@ def assert_same(left: CapturedState, right: CapturedState) -> None:
 
 
 def test_what_was_written_is_what_is_read(tmp_path: Path) -> None:
-    path = store.write_checkpoint(tmp_path, small_image(120), {"seed": 7, "plan": {"epochs": 2}}, keep=3)
+    path = store.write_checkpoint(tmp_path, small_state(120), {"seed": 7, "plan": {"epochs": 2}}, keep=3)
 
-    image, extra = store.read_checkpoint(path)
+    captured, extra = store.read_checkpoint(path)
 
     assert path.name == "checkpoint-000000120"
-    assert_same(image, small_image(120))
+    assert_same(captured, small_state(120))
     assert extra == {"seed": 7, "plan": {"epochs": 2}}
 
 
 def test_the_model_file_is_readable_without_us(tmp_path: Path) -> None:
-    path = store.write_checkpoint(tmp_path, small_image(), {}, keep=3)
+    path = store.write_checkpoint(tmp_path, small_state(), {}, keep=3)
 
-    assert load_file(str(path / "model.safetensors"))["weight"].equal(small_image().tensors["model/weight"])
+    assert load_file(str(path / "model.safetensors"))["weight"].equal(small_state().tensors["model/weight"])
 
 
 @pytest.mark.parametrize("dtype", list(tensors.DTYPES), ids=str)
@@ -72,7 +72,7 @@ def test_every_dtype_comes_back_bit_for_bit(tmp_path: Path, dtype: torch.dtype) 
 
 def test_the_newest_few_and_the_best_are_kept(tmp_path: Path) -> None:
     for step in (10, 20, 30, 40, 50):
-        store.write_checkpoint(tmp_path, small_image(step), {}, keep=2, best_step=20)
+        store.write_checkpoint(tmp_path, small_state(step), {}, keep=2, best_step=20)
 
     assert [manifest.parse_step(path) for path in manifest.list_checkpoints(tmp_path)] == [50, 40, 20]
 
@@ -80,28 +80,28 @@ def test_the_newest_few_and_the_best_are_kept(tmp_path: Path) -> None:
 def test_a_disk_that_does_not_give_back_what_was_written_costs_no_older_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.write_checkpoint(tmp_path, small_image(10), {}, keep=1)
+    store.write_checkpoint(tmp_path, small_state(10), {}, keep=1)
     os_write = os.write
     monkeypatch.setattr(os, "write", lambda fd, chunk: os_write(fd, bytes(octet ^ 1 for octet in chunk)))
 
     with pytest.raises(CheckpointFailed, match=r"cannot be read back: .* corrupt.*; check the disk"):
-        store.write_checkpoint(tmp_path, small_image(20), {}, keep=1)
+        store.write_checkpoint(tmp_path, small_state(20), {}, keep=1)
 
     monkeypatch.undo()
     assert [manifest.parse_step(path) for path in manifest.list_checkpoints(tmp_path)] == [10]
-    assert_same(store.read_checkpoint(tmp_path / "checkpoint-000000010")[0], small_image(10))
+    assert_same(store.read_checkpoint(tmp_path / "checkpoint-000000010")[0], small_state(10))
 
 
 def test_a_checkpoint_just_written_is_never_pruned_for_one_of_another_run(tmp_path: Path) -> None:
     for step in (500, 600, 10):
-        store.write_checkpoint(tmp_path, small_image(step), {}, keep=1)
+        store.write_checkpoint(tmp_path, small_state(step), {}, keep=1)
 
     assert [manifest.parse_step(path) for path in manifest.list_checkpoints(tmp_path)] == [600, 10]
 
 
 def test_the_same_step_written_again_replaces_the_first(tmp_path: Path) -> None:
-    store.write_checkpoint(tmp_path, small_image(3), {"seed": 1}, keep=3)
-    store.write_checkpoint(tmp_path, small_image(3), {"seed": 2}, keep=3)
+    store.write_checkpoint(tmp_path, small_state(3), {"seed": 1}, keep=3)
+    store.write_checkpoint(tmp_path, small_state(3), {"seed": 2}, keep=3)
 
     newest = store.read_newest(tmp_path)
 
@@ -113,7 +113,7 @@ def test_the_same_step_written_again_replaces_the_first(tmp_path: Path) -> None:
 def test_a_replaced_checkpoint_is_there_whenever_something_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool
 ) -> None:
-    target = store.write_checkpoint(tmp_path, small_image(3), {"seed": 1}, keep=1)
+    target = store.write_checkpoint(tmp_path, small_state(3), {"seed": 1}, keep=1)
     seeds: list[int] = []
     remove = shutil.rmtree
 
@@ -125,7 +125,7 @@ def test_a_replaced_checkpoint_is_there_whenever_something_is_removed(
     if not can_exchange:
         monkeypatch.setattr(staging, "exchange_names", lambda left, right: False)
 
-    store.write_checkpoint(tmp_path, small_image(3), {"seed": 2}, keep=1)
+    store.write_checkpoint(tmp_path, small_state(3), {"seed": 2}, keep=1)
 
     assert seeds and set(seeds) == {2}
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-000000003"]
@@ -145,7 +145,7 @@ def test_two_directories_change_places_at_once(tmp_path: Path) -> None:
 @settings(max_examples=examples(60))
 @given(data=st.data())
 def test_any_flipped_bit_or_missing_end_is_seen(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    path = store.write_checkpoint(tmp_path_factory.mktemp("damage"), small_image(), {"seed": 7}, keep=3)
+    path = store.write_checkpoint(tmp_path_factory.mktemp("damage"), small_state(), {"seed": 7}, keep=3)
     victim = path / data.draw(st.sampled_from(sorted(file.name for file in path.iterdir())))
     content = bytearray(victim.read_bytes())
     position = data.draw(st.integers(0, len(content) - 1))
@@ -163,8 +163,8 @@ def test_any_flipped_bit_or_missing_end_is_seen(tmp_path_factory: pytest.TempPat
 def test_a_missing_file_is_seen_and_the_checkpoint_before_is_used(
     tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store.write_checkpoint(tmp_path, small_image(10), {}, keep=3)
-    (store.write_checkpoint(tmp_path, small_image(20), {}, keep=3) / name).unlink()
+    store.write_checkpoint(tmp_path, small_state(10), {}, keep=3)
+    (store.write_checkpoint(tmp_path, small_state(20), {}, keep=3) / name).unlink()
 
     with caplog.at_level(logging.WARNING):
         newest = store.read_newest(tmp_path)
@@ -179,15 +179,15 @@ def test_a_directory_without_checkpoints_has_no_newest(tmp_path: Path) -> None:
 
 
 def test_checkpoints_of_which_none_is_usable_are_an_error_not_a_fresh_start(tmp_path: Path) -> None:
-    (store.write_checkpoint(tmp_path, small_image(), {}, keep=3) / "manifest.json").unlink()
+    (store.write_checkpoint(tmp_path, small_state(), {}, keep=3) / "manifest.json").unlink()
 
     with pytest.raises(CheckpointCorrupt, match="none of the 1 checkpoints"):
         store.read_newest(tmp_path)
 
 
 def test_find_takes_one_checkpoint_or_a_directory_of_them(tmp_path: Path) -> None:
-    first = store.write_checkpoint(tmp_path, small_image(1), {}, keep=3)
-    store.write_checkpoint(tmp_path, small_image(2), {}, keep=3)
+    first = store.write_checkpoint(tmp_path, small_state(1), {}, keep=3)
+    store.write_checkpoint(tmp_path, small_state(2), {}, keep=3)
 
     assert store.find_checkpoint(first)[0].step == 1
     assert store.find_checkpoint(tmp_path)[0].step == 2
@@ -198,11 +198,11 @@ def test_find_takes_one_checkpoint_or_a_directory_of_them(tmp_path: Path) -> Non
 def test_a_full_disk_leaves_nothing_behind_and_the_older_checkpoint_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.write_checkpoint(tmp_path, small_image(1), {}, keep=1)
+    store.write_checkpoint(tmp_path, small_state(1), {}, keep=1)
     monkeypatch.setattr(os, "write", _raise(OSError(errno.ENOSPC, "No space left on device")))
 
     with pytest.raises(CheckpointFailed, match=r"checkpoint-000000002: No space left on device .*MB free"):
-        store.write_checkpoint(tmp_path, small_image(2), {}, keep=1)
+        store.write_checkpoint(tmp_path, small_state(2), {}, keep=1)
 
     monkeypatch.undo()
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-000000001"]
@@ -213,7 +213,7 @@ def test_a_directory_that_cannot_be_made_is_a_clear_failure(tmp_path: Path) -> N
     (tmp_path / "file").write_text("in the way")
 
     with pytest.raises(CheckpointFailed, match=r"cannot write .*name another directory"):
-        store.write_checkpoint(tmp_path / "file" / "checkpoints", small_image(), {}, keep=1)
+        store.write_checkpoint(tmp_path / "file" / "checkpoints", small_state(), {}, keep=1)
 
 
 def test_what_a_dead_writer_left_is_swept_and_a_living_ones_is_not(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_what_a_dead_writer_left_is_swept_and_a_living_ones_is_not(tmp_path: Pat
     dead.mkdir()
     (dead / "model.safetensors").write_text("half")
     with staging.staged_directory(tmp_path / "checkpoint-000000009") as living:
-        store.write_checkpoint(tmp_path, small_image(2), {}, keep=1)
+        store.write_checkpoint(tmp_path, small_state(2), {}, keep=1)
 
         assert living.exists() and not dead.exists()
 
@@ -310,7 +310,7 @@ def test_training_goes_on_from_a_checkpoint_with_the_same_bits(tmp_path: Path, n
         captured_state.capture_state(model, optimizer, 6, 24),
         captured_state.capture_state(restored, restored_optimizer, 6, 24),
     )
-    assert_same(saved, loaded)  # training did not write into the image it began from
+    assert_same(saved, loaded)  # training did not write into the state it began from
     assert restored.head.weight is restored.embedding.weight
 
 
@@ -353,7 +353,7 @@ def test_complex_numbers_of_both_precisions_come_back(tmp_path: Path) -> None:
 
 def test_a_manifest_of_another_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifest, "FORMAT", 2)
-    path = store.write_checkpoint(tmp_path, small_image(), {}, keep=1)
+    path = store.write_checkpoint(tmp_path, small_state(), {}, keep=1)
     monkeypatch.undo()
 
     with pytest.raises(CheckpointCorrupt, match="another format than 1"):
@@ -366,27 +366,27 @@ def rows_beside(place: Path) -> dict[str, FileEntry]:
 
 
 def test_what_ps_wrote_beside_belongs_to_the_checkpoint(tmp_path: Path) -> None:
-    path = store.write_checkpoint(tmp_path, small_image(), {}, keep=3, extra_files=rows_beside)
+    path = store.write_checkpoint(tmp_path, small_state(), {}, keep=3, extra_files=rows_beside)
 
-    assert_same(store.read_checkpoint(path)[0], small_image())
+    assert_same(store.read_checkpoint(path)[0], small_state())
     (path / "ps" / "ps-0-1.safetensors").write_bytes(b"sowr")
     with pytest.raises(CheckpointCorrupt, match=r"ps-0-1\.safetensors is corrupt"):
         store.read_checkpoint(path)
 
 
 def test_rows_that_cannot_be_written_leave_no_checkpoint(tmp_path: Path) -> None:
-    first = store.write_checkpoint(tmp_path, small_image(1), {}, keep=3)
+    first = store.write_checkpoint(tmp_path, small_state(1), {}, keep=3)
 
     def fails(place: Path) -> dict[str, FileEntry]:
         raise CheckpointFailed("ps-1: cannot write")
 
     with pytest.raises(CheckpointFailed, match="ps-1"):
-        store.write_checkpoint(tmp_path, small_image(2), {}, keep=3, extra_files=fails)
+        store.write_checkpoint(tmp_path, small_state(2), {}, keep=3, extra_files=fails)
     assert list(tmp_path.iterdir()) == [first]
 
 
 def test_files_of_the_model_lie_in_the_checkpoint_and_are_verified(tmp_path: Path) -> None:
-    path = store.write_checkpoint(tmp_path, small_image(1), {}, keep=3, files={"preprocessor.json": b"{}"})
+    path = store.write_checkpoint(tmp_path, small_state(1), {}, keep=3, files={"preprocessor.json": b"{}"})
 
     assert (path / "files" / "preprocessor.json").read_bytes() == b"{}"
     assert store.read_checkpoint(path)[0].step == 1

@@ -34,7 +34,7 @@ class Disk:
         self.error = error
         self.attempts = threading.Semaphore(0)
 
-    def __call__(self, directory: Path, image: CapturedState, *arguments: Any) -> Path:
+    def __call__(self, directory: Path, captured: CapturedState, *arguments: Any) -> Path:
         self.attempts.release()
         if self.error is not None:
             raise self.error

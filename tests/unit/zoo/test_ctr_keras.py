@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from elasticdl.checkpoint import captured_state as images
+from elasticdl.checkpoint.captured_state import restore_state
 from elasticdl.checkpoint.export import find_weights
 from elasticdl.ctr import build, config
 from elasticdl.ctr.models import catalog, dcn, xdeepfm
@@ -111,7 +111,7 @@ def test_a_model_from_a_config_learns_and_its_export_takes_raw_columns(name: str
     again = contracts.load_keras_contract(spec, JobKind.TRAINING, IN_MODEL)
     again.make_dataset(source, Mode.TRAINING)
     restored = again.build_model()
-    images.restore_state(find_weights(tmp_path / "out")[0], restored, None)
+    restore_state(find_weights(tmp_path / "out")[0], restored, None)
     columns = pa.RecordBatch.from_pydict(new)
     encoded = {key: tf.constant(array) for key, array in built.preprocessor.encode(columns).items()}
     expected = restored.eval()(encoded)

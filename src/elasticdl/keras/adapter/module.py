@@ -55,9 +55,9 @@ class KerasModule(AdaptedModule):
         assert isinstance(optimizer, KerasOptimizer)
         return attach.KerasEmbeddingLayers(self, optimizer.keras)
 
-    def restore_rows(self, image: CapturedState, directory: Path) -> CapturedState:
-        """The image with the rows that were on ps. Ids without a row have the value they were built with."""
-        return attach.restore_rows(self, image, directory)
+    def restore_rows(self, captured: CapturedState, directory: Path) -> CapturedState:
+        """The captured state with the rows that were on ps. Ids without a row have the value they were built with."""
+        return attach.restore_rows(self, captured, directory)
 
     def batch_loss(self, features: Any, labels: Any) -> torch.Tensor:
         """The mean loss of a batch to train with; its backward pass leaves the gradients in the parameters."""

@@ -124,8 +124,8 @@ def copy_values(full_module: KerasModule, module: KerasModule) -> None:
         full_module.get_buffer(name).copy_(to_torch(variable))
 
 
-def restore_rows(module: KerasModule, image: CapturedState, directory: Path) -> CapturedState:
-    """The image of the export or checkpoint in `directory` with the rows of its tables, for a model without ps."""
+def restore_rows(module: KerasModule, captured: CapturedState, directory: Path) -> CapturedState:
+    """The state of the export or checkpoint in `directory` with the rows of its tables, for a model without ps."""
     from elasticdl.model.embeddings.restore import read_table_rows  # needs the native core
     from elasticdl.model.embeddings.row_sources import FileRows
     from elasticdl.ps.snapshots import exported_tables, snapshot_files
@@ -159,4 +159,4 @@ def restore_rows(module: KerasModule, image: CapturedState, directory: Path) -> 
             weight = to_torch(layer.embeddings)
             weight[torch.from_numpy(ids)] = torch.from_numpy(rows)
             restored[MODEL_PREFIX + names[id(layer.embeddings)]] = weight
-    return CapturedState(image.step, image.records, image.tensors | restored, image.meta)
+    return CapturedState(captured.step, captured.records, captured.tensors | restored, captured.meta)

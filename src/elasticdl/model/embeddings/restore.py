@@ -30,10 +30,10 @@ def read_table_rows(checkpoint: Path, table: str) -> tuple[Ids, Floats]:
     return distinct, rows[::-1][last]
 
 
-def restore_rows(model: nn.Module, image: CapturedState, directory: Path) -> CapturedState:
+def restore_rows(model: nn.Module, captured: CapturedState, directory: Path) -> CapturedState:
     """Let layers hold the rows of the export or checkpoint in `directory`.
 
-    Returns the image with the weights of plain layers that were on ps.
+    Returns the captured state with the weights of plain layers that were on ps.
     """
     layers = find_table_layers(model)
     if (directory / exported_tables.INDEX_FILE).exists():
@@ -52,13 +52,13 @@ def restore_rows(model: nn.Module, image: CapturedState, directory: Path) -> Cap
             model, tables, lambda table, count: _to_dense(*read_table_rows(directory, table), count)
         )
     else:
-        weights, restored = image.weights(), {}
+        weights, restored = captured.weights(), {}
         for name, module in model.named_modules(remove_duplicate=False):
             rows = weights.get(f"{name}.stored.rows")
             if rows is not None and any(module is layer for layer in layers):
                 module.stored = StoredRows(*rows.shape)
-    tensors = image.tensors | {MODEL_PREFIX + name: tensor for name, tensor in restored.items()}
-    return CapturedState(image.step, image.records, tensors, image.meta)
+    tensors = captured.tensors | {MODEL_PREFIX + name: tensor for name, tensor in restored.items()}
+    return CapturedState(captured.step, captured.records, tensors, captured.meta)
 
 
 def _restore_plain_weights(

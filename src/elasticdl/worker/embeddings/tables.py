@@ -138,15 +138,15 @@ def open_local_tables(model: nn.Module, optimizer: torch.optim.Optimizer, seed: 
     return hybrid.open_hybrid_tables_locally(model, optimizer, seed)
 
 
-def restore_rows(model: nn.Module, image: CapturedState, directory: Path) -> CapturedState:
+def restore_rows(model: nn.Module, captured: CapturedState, directory: Path) -> CapturedState:
     """Let layers hold the rows of the export or checkpoint in `directory`.
 
-    Returns the image with the weights of plain layers that were on ps.
+    Returns the captured state with the weights of plain layers that were on ps.
     """
     if not has_tables(model) and not any((directory / name).exists() for name in (ROWS_PREFIX, ROWS_INDEX_FILE)):
-        return image
+        return captured
     if isinstance(model, AdaptedModule):
-        return model.restore_rows(image, directory)
+        return model.restore_rows(captured, directory)
     from elasticdl.model.embeddings import restore  # needs the native core
 
-    return restore.restore_rows(model, image, directory)
+    return restore.restore_rows(model, captured, directory)

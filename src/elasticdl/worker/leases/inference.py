@@ -8,7 +8,7 @@ from itertools import count
 
 import torch
 
-from elasticdl.checkpoint import captured_state as images
+from elasticdl.checkpoint.captured_state import restore_state
 from elasticdl.checkpoint.export import find_weights
 from elasticdl.data.column_names import check_id_column
 from elasticdl.data.dataset import Dataset, Mode
@@ -41,9 +41,9 @@ def run_inference(context: WorkerContext) -> str:
     uri, name = (spec.data.validation, "validation") if evaluates else (spec.data.prediction, "prediction")
     dataset = open_dataset(context, contract, uri, name, Mode.EVALUATION if evaluates else Mode.PREDICTION)
     model = make_eager(contract.build_model())
-    image = restore_rows(model, *find_weights(parse_path(spec.checkpoint.init_from, spec.timing.store_retry_s)))
-    images.restore_state(image, model.to(device), None)
-    context.master.report_plan(pb.DataPlan(total_steps=image.step, total_records=len(dataset.source)))
+    captured = restore_rows(model, *find_weights(parse_path(spec.checkpoint.init_from, spec.timing.store_retry_s)))
+    restore_state(captured, model.to(device), None)
+    context.master.report_plan(pb.DataPlan(total_steps=captured.step, total_records=len(dataset.source)))
     context.master.report_ready()
     run = (
         _make_evaluation(context, contract, model, dataset, device)

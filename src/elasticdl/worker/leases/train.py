@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from elasticdl.checkpoint import captured_state as images
-from elasticdl.checkpoint.captured_state import CapturedState
+from elasticdl.checkpoint.captured_state import CapturedState, capture_state, restore_state
 from elasticdl.checkpoint.export import ExportedProgram
 from elasticdl.data.dataset import Mode
 from elasticdl.data.plan import TrainingPlan, make_plan
@@ -34,7 +33,7 @@ from elasticdl.spec import JobSpec, PsMode
 from elasticdl.storage.paths import AnyPath, parse_path
 from elasticdl.worker import model_export
 from elasticdl.worker.assembly import describe_plan
-from elasticdl.worker.checkpoints import checkpoint_metadata, checkpoint_run_id, load_initial_image
+from elasticdl.worker.checkpoints import checkpoint_metadata, checkpoint_run_id, load_initial_state
 from elasticdl.worker.context import WorkerContext, choose_device
 from elasticdl.worker.embeddings.hybrid import PsTableStore, attach_layers
 from elasticdl.worker.leases.batches import LeaseFeed
@@ -60,7 +59,7 @@ def train_by_leases(context: WorkerContext) -> str:
     state = LeaseTrainingState(model, contract.make_callbacks(plan.steps_per_epoch))
     layers = attach_layers(spec, model, optimizer)
     store = PsTableStore.open(spec, context.master)
-    first = load_initial_image(spec, context.master.directory.checkpoints(spec), checkpoint_run_id(context))
+    first = load_initial_state(spec, context.master.directory.checkpoints(spec), checkpoint_run_id(context))
     lease_model = _open_model(context, contract, state, optimizer, layers, store, first)
     evaluation = LeaseEvaluation(context, contract, state, layers, store, device)
 
@@ -121,7 +120,7 @@ def _open_model(
     layout = DenseLayout.from_variables(trainable.variables())
     lookups.declare([*layers.table_specs, layout.table_spec(layers.optimizer_rule)])
     if first is not None:
-        images.restore_state(first, model, None)
+        restore_state(first, model, None)
     return LeaseModel(
         trainable,
         LeaseTables(layers, lookups, store),
@@ -153,10 +152,10 @@ class LeaseTrainingState:
             callback.on_gradients(self.model, step)
 
     def capture(self) -> CapturedState:
-        image = images.capture_state(self.model, None, self.step, 0)
-        image.meta["callbacks"] = [callback.state_dict() for callback in self.callbacks]
-        image.meta["progress"] = self.progress.decode()
-        return image
+        captured = capture_state(self.model, None, self.step, 0)
+        captured.meta["callbacks"] = [callback.state_dict() for callback in self.callbacks]
+        captured.meta["progress"] = self.progress.decode()
+        return captured
 
 
 class LeaseTables:

@@ -11,8 +11,7 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from elasticdl.checkpoint import captured_state as images
-from elasticdl.checkpoint.captured_state import CapturedState
+from elasticdl.checkpoint.captured_state import CapturedState, capture_state, restore_state
 from elasticdl.collective.gradients import GradientBuffers
 from elasticdl.data.plan import TrainingPlan
 from elasticdl.errors import ElasticDLError, LossNotFinite
@@ -161,39 +160,39 @@ class TrainingState:
         self.step, self.phase, self._open = NO_STATE, 0, None
 
     def capture(self) -> CapturedState:
-        image = images.capture_state(self.model, self.optimizer, self.step, self.records, self.optimizers[1:])
-        image.meta["callbacks"] = [callback.state_dict() for callback in self.callbacks]
-        image.meta["evaluated"] = self._evaluated
-        image.meta["rate_factor"] = self._factor
-        image.meta["batch"] = self.batch.state_dict()
-        image.meta["phase"] = self.phase
-        image.meta["taken"] = list(self._last_update)
-        image.meta["loss"] = self.loss if math.isfinite(self.loss) else None
-        image.meta["is_explicit"] = self.is_explicit
-        image.meta["user_state"] = self.user_state.capture(image.tensors)
-        image.meta["losses"] = self.losses.epoch_sums()
-        image.meta[UNREPORTED_KEY] = self.losses.unreported_points()
-        return image
+        captured = capture_state(self.model, self.optimizer, self.step, self.records, self.optimizers[1:])
+        captured.meta["callbacks"] = [callback.state_dict() for callback in self.callbacks]
+        captured.meta["evaluated"] = self._evaluated
+        captured.meta["rate_factor"] = self._factor
+        captured.meta["batch"] = self.batch.state_dict()
+        captured.meta["phase"] = self.phase
+        captured.meta["taken"] = list(self._last_update)
+        captured.meta["loss"] = self.loss if math.isfinite(self.loss) else None
+        captured.meta["is_explicit"] = self.is_explicit
+        captured.meta["user_state"] = self.user_state.capture(captured.tensors)
+        captured.meta["losses"] = self.losses.epoch_sums()
+        captured.meta[UNREPORTED_KEY] = self.losses.unreported_points()
+        return captured
 
     def capture_weights(self) -> CapturedState:
-        return images.capture_state(self.model, None, self.step, self.records)
+        return capture_state(self.model, None, self.step, self.records)
 
-    def load(self, image: CapturedState) -> None:
-        images.restore_state(image, self.model, self.optimizer, self.optimizers[1:])
-        for callback, state in zip(self.callbacks, image.meta.get("callbacks", []), strict=False):
+    def load(self, captured: CapturedState) -> None:
+        restore_state(captured, self.model, self.optimizer, self.optimizers[1:])
+        for callback, state in zip(self.callbacks, captured.meta.get("callbacks", []), strict=False):
             callback.load_state_dict(state)
-        self._evaluated = int(image.meta.get("evaluated", -1))
-        self._factor = float(image.meta.get("rate_factor", 1.0))
-        self.step, self.records = image.step, image.records
-        self.phase = int(image.meta.get("phase", 0))
-        self.is_explicit = self.is_explicit or bool(image.meta.get("is_explicit"))
-        passes, records, update_loss, rate = image.meta.get("taken", (1, 0, 0.0, 0.0))
+        self._evaluated = int(captured.meta.get("evaluated", -1))
+        self._factor = float(captured.meta.get("rate_factor", 1.0))
+        self.step, self.records = captured.step, captured.records
+        self.phase = int(captured.meta.get("phase", 0))
+        self.is_explicit = self.is_explicit or bool(captured.meta.get("is_explicit"))
+        passes, records, update_loss, rate = captured.meta.get("taken", (1, 0, 0.0, 0.0))
         self._last_update = (int(passes), int(records), float(update_loss), float(rate))
-        loss = image.meta.get("loss")
+        loss = captured.meta.get("loss")
         self.loss = float("nan") if loss is None else float(loss)
-        self.batch.load_state_dict(image.meta.get("batch", {}), self.step)
-        self.losses.load_state(image.meta.get("losses", {}), image.meta.get(UNREPORTED_KEY, {}))
-        self.load_user_state(image.meta.get("user_state", {}), image.tensors)
+        self.batch.load_state_dict(captured.meta.get("batch", {}), self.step)
+        self.losses.load_state(captured.meta.get("losses", {}), captured.meta.get(UNREPORTED_KEY, {}))
+        self.load_user_state(captured.meta.get("user_state", {}), captured.tensors)
 
     def load_user_state(self, captured: Mapping[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         missing = self.user_state.restore(captured, tensors)

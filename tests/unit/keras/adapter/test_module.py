@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from elasticdl.checkpoint import captured_state as images
+from elasticdl.checkpoint.captured_state import capture_state, restore_state
 from elasticdl.data.dataset import Mode
 from elasticdl.data.plan import TrainingPlan
 from elasticdl.data.readers.mapped import MappedSource
@@ -128,7 +128,7 @@ def test_an_image_restores_model_and_optimizer(tmp_path: Path) -> None:
     contract.batch_loss(first, features, labels).backward()
     ours.step()
 
-    images.restore_state(images.capture_state(first, ours, 1, 24), second, theirs)
+    restore_state(capture_state(first, ours, 1, 24), second, theirs)
 
     assert same(first, second)
     for module, optimizer in ((first, ours), (second, theirs)):
@@ -144,7 +144,7 @@ def test_an_image_of_another_model_is_refused(tmp_path: Path) -> None:
     small, large = built(contract), contract_of(tmp_path, DENSE, RECORDS, hidden=7).build_model()
 
     with pytest.raises(ModelError, match="do not fit the model: dense/kernel: expected the shape"):
-        images.restore_state(images.capture_state(small, None, 0, 0), large, None)
+        restore_state(capture_state(small, None, 0, 0), large, None)
 
 
 def test_frozen_layers_are_kept_but_neither_trained_nor_shared_in_steps(tmp_path: Path) -> None:

@@ -161,11 +161,11 @@ def test_an_export_of_a_layer_of_any_ids_holds_those_it_has_seen(tmp_path: Path)
     np.testing.assert_allclose(program.serve(ids).numpy(), expected, rtol=1e-5, atol=1e-6)
     assert not (tmp_path / "out" / "model.keras").exists()
 
-    from elasticdl.checkpoint import captured_state as images
+    from elasticdl.checkpoint.captured_state import restore_state
     from elasticdl.checkpoint.export import find_weights
 
     again = contract_of(tmp_path, HEAD + BAGS.replace("INPUT", "None"), LISTS).build_model()
-    images.restore_state(find_weights(tmp_path / "out")[0], again, None)
+    restore_state(find_weights(tmp_path / "out")[0], again, None)
     np.testing.assert_allclose(again.eval()(ids).numpy(), expected, rtol=1e-5, atol=1e-6)
 
 

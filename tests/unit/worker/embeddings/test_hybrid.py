@@ -15,7 +15,7 @@ from tests import native
 native.require()
 
 import elasticdl.torch as elastic  # noqa: E402
-from elasticdl.checkpoint import captured_state as images  # noqa: E402
+from elasticdl.checkpoint.captured_state import restore_state  # noqa: E402
 from elasticdl.checkpoint.export import export_model, find_weights  # noqa: E402
 from elasticdl.data.dataset import Dataset  # noqa: E402
 from elasticdl.data.plan import TrainingPlan  # noqa: E402
@@ -157,7 +157,7 @@ def test_a_model_with_tables_is_trained_locally_exported_and_predicts_without_el
         export_model(model, sample, tmp_path / "trained", {})
     program = torch.export.load(tmp_path / "trained" / "model.pt2").module()
     again = Growing()
-    images.restore_state(restore_rows(again, *find_weights(tmp_path / "trained")), again, None)
+    restore_state(restore_rows(again, *find_weights(tmp_path / "trained")), again, None)
 
     assert np.mean(losses[-10:]) < 0.9 * np.mean(losses[:10])
     assert torch.allclose(program(sample), expected, atol=1e-6)
