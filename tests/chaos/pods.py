@@ -136,7 +136,7 @@ class _PodJobRun:
             raise Problem(f"it did not succeed: {job.resource_status()}")
         self._check_end(expected)
         job.delete()
-        job.wait(lambda: not job.left(), "the deletion of its objects", EXIT_TIMEOUT_S)
+        job.wait(lambda: not job.remaining_objects(), "the deletion of its objects", EXIT_TIMEOUT_S)
 
     def _is_training(self) -> bool:
         """Whether it trains, and every row has a backup."""

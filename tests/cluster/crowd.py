@@ -72,7 +72,7 @@ class Crowd:
     def has_master(self, number: int) -> bool:
         return self._api.get(STATEFUL_SET, f"{self.name(number)}-master", self.namespace) is not None
 
-    def left(self, number: int) -> list[str]:
+    def remaining_objects(self, number: int) -> list[str]:
         """All objects of one job, found by their labels: reading the names of thousands is slow."""
         name = self.name(number)
         names = [
@@ -93,7 +93,7 @@ class Crowd:
         """Deletes a job and returns the seconds until none of its objects is left."""
         began = time.monotonic()
         self.delete(number)
-        while left := self.left(number):
+        while left := self.remaining_objects(number):
             assert time.monotonic() - began < patience_s, f"left of {self.name(number)}: {left}"
             time.sleep(0.1)
         return time.monotonic() - began

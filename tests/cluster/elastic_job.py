@@ -78,7 +78,7 @@ class ElasticJob(ClusterJob):
         columns = zip(starts, [*starts[1:], None], strict=True)
         return {head[start:end].strip(): line[start:end].strip() for start, end in columns}
 
-    def left(self) -> list[str]:
+    def remaining_objects(self) -> list[str]:
         """All objects with the name of the job, labelled or not."""
         names = self.kubectl("get", KINDS, "--output=name").split()
         ends = (f"/{self.name}", f"-{self.name}")

@@ -56,7 +56,7 @@ class Scheduler:
             self.process = subprocess.Popen([*argv, f"--device={SLOT}"], env=environ, stdout=output, stderr=output)
 
     @property
-    def said(self) -> str:
+    def log_text(self) -> str:
         return self.log.read_text()
 
     @property

@@ -35,7 +35,7 @@ def job(installed: Kube, tmp_path: Path, request: pytest.FixtureRequest) -> Iter
     elastic_job = ElasticJob(installed, request.function.__name__.split("_")[1], tmp_path, NAMESPACE)
     yield elastic_job
     elastic_job.delete()
-    elastic_job.wait(lambda: not elastic_job.left(), "the end of everything")
+    elastic_job.wait(lambda: not elastic_job.remaining_objects(), "the end of everything")
 
 
 def test_applied_job_succeeds_and_shows_its_progress(job: ElasticJob) -> None:
@@ -147,14 +147,14 @@ def test_alone_a_job_trains_on_and_a_new_operator_changes_nothing(job: ElasticJo
 def test_deleted_while_it_trains_a_job_leaves_nothing(job: ElasticJob) -> None:
     job.apply(2, slow=True)
     job.wait_members(2, step=1)
-    assert len(job.left()) > 8, "what it consists of"
+    assert len(job.remaining_objects()) > 8, "what it consists of"
 
     deleted_at = time.monotonic()
     job.kubectl("delete", "elasticjob/deleted", "--timeout=60s")
 
     running = {name for name, pod in job.pods().items() if pod["status"]["phase"] in ("Pending", "Running")}
     assert not running, "it goes after its pods"
-    job.wait(lambda: not job.left(), "nothing left", MINUTE_S)
+    job.wait(lambda: not job.remaining_objects(), "nothing left", MINUTE_S)
     assert time.monotonic() - deleted_at < GONE_S, "nobody waits for a master that will not come"
 
 
@@ -179,7 +179,7 @@ def test_refused_job_is_an_error_with_the_reason(job: ElasticJob, change: dict[s
 
     assert done.returncode != 0
     assert words in done.stderr
-    assert not job.left()
+    assert not job.remaining_objects()
 
 
 def test_suspended_job_has_no_pods_and_resumes_from_its_checkpoint(job: ElasticJob) -> None:

@@ -75,8 +75,8 @@ def scheduler(four_slots: Kube, tmp_path: Path) -> Iterator[Kube]:
         process = Scheduler(four_slots, NAMESPACE, kubeconfig, tmp_path / "scheduler.log")
         yield four_slots
         exit_code = process.end()
-    print(process.said)
-    assert exit_code == 0 and "orbidden" not in process.said
+    print(process.log_text)
+    assert exit_code == 0 and "orbidden" not in process.log_text
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def make(scheduler: Kube, tmp_path: Path) -> Iterator[Callable[[str], ScheduledJ
     for job in jobs:
         job.delete()
     for job in jobs:
-        job.wait(lambda job=job: not job.left(), "the end of everything")  # type: ignore[misc]
+        job.wait(lambda job=job: not job.remaining_objects(), "the end of everything")  # type: ignore[misc]
 
 
 def test_the_first_job_shrinks_for_the_second_and_grows_back(make: Callable[[str], ScheduledJob]) -> None:

@@ -46,7 +46,7 @@ def start(alone: Kube, tmp_path: Path) -> Iterator[Start]:
         yield launch
         for scheduler in schedulers:
             scheduler.end(signal.SIGKILL)
-            print(scheduler.said)
+            print(scheduler.log_text)
 
 
 def submit(kube: Kube, name: str, directory: Path) -> None:
@@ -69,26 +69,26 @@ def test_a_second_scheduler_decides_only_when_the_first_has_ended(alone: Kube, s
     first = start("first")
     until("the first leads", lambda: holder(alone).endswith(first.me))
     second = start("second")
-    until("the second says that it waits", lambda: "is the leader; waiting until it ends" in second.said)
+    until("the second says that it waits", lambda: "is the leader; waiting until it ends" in second.log_text)
     submit(alone, "one", tmp_path)
     until("the first has decided", lambda: reason(alone, "one"))
-    assert f"{NAMESPACE}/one: 4 workers" in first.said
-    assert f"{NAMESPACE}/one" not in second.said
+    assert f"{NAMESPACE}/one: 4 workers" in first.log_text
+    assert f"{NAMESPACE}/one" not in second.log_text
 
     first.end(signal.SIGKILL)
     submit(alone, "two", tmp_path)
     until("the second has decided", lambda: reason(alone, "two"))
     assert holder(alone).endswith(second.me)
-    assert f"{NAMESPACE}/two" in second.said
+    assert f"{NAMESPACE}/two" in second.log_text
 
     third = start("third")
-    until("the third says that it waits", lambda: "is the leader; waiting until it ends" in third.said)
+    until("the third says that it waits", lambda: "is the leader; waiting until it ends" in third.log_text)
     assert second.end(signal.SIGTERM) == 0
     began = time.monotonic()
     until("the third leads", lambda: holder(alone).endswith(third.me))
     assert time.monotonic() - began < 10.0, "who ends in order does not let others wait for the Lease to run out"
     assert third.end(signal.SIGINT) == 0 and holder(alone) == ""
-    assert "orbidden" not in first.said + second.said + third.said
+    assert "orbidden" not in first.log_text + second.log_text + third.log_text
 
 
 def test_a_scheduler_that_cannot_renew_its_lease_writes_nothing(alone: Kube, start: Start, tmp_path: Path) -> None:
@@ -99,11 +99,11 @@ def test_a_scheduler_that_cannot_renew_its_lease_writes_nothing(alone: Kube, sta
     until("the second leads", lambda: holder(alone).endswith(second.me))
 
     first.process.send_signal(signal.SIGCONT)
-    until("the first sees it", lambda: "is no longer the leader" in first.said)
+    until("the first sees it", lambda: "is no longer the leader" in first.log_text)
     submit(alone, "one", tmp_path)
     until("a decision is made", lambda: reason(alone, "one"))
 
-    assert f"{NAMESPACE}/one" in second.said and f"{NAMESPACE}/one" not in first.said
+    assert f"{NAMESPACE}/one" in second.log_text and f"{NAMESPACE}/one" not in first.log_text
 
 
 def test_the_printed_deployment_decides_with_the_printed_rights(alone: Kube, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from elasticdl.ctr.report.metrics import Floats, auc, logloss, probabilities
 ROWS = 4000
 
 
-def made() -> tuple[Any, Floats]:
+def labelled_rows() -> tuple[Any, Floats]:
     random = np.random.default_rng(0)
     much, little, none = random.normal(size=(3, ROWS))
     labels = random.random(ROWS) < probabilities(2 * much + 0.5 * little)
@@ -34,7 +34,7 @@ def model(rows: Any) -> Floats:
 
 
 def test_the_most_important_column_comes_first_and_an_unused_one_has_no_importance() -> None:
-    rows, labels = made()
+    rows, labels = labelled_rows()
 
     importances = permutation_importances(model, rows, labels, rows.schema.names, repeats=3, seed=1)
 
@@ -45,7 +45,7 @@ def test_the_most_important_column_comes_first_and_an_unused_one_has_no_importan
 
 
 def test_the_rise_is_that_of_the_column_in_another_order() -> None:
-    rows, labels = made()
+    rows, labels = labelled_rows()
 
     (importance,) = permutation_importances(model, rows, labels, ["much"], repeats=1, seed=7)
 
@@ -58,7 +58,7 @@ def test_the_rise_is_that_of_the_column_in_another_order() -> None:
 
 
 def test_the_same_seed_finds_the_same_and_another_not() -> None:
-    rows, labels = made()
+    rows, labels = labelled_rows()
 
     first, again, other_seed = (
         permutation_importances(model, rows, labels, ["much", "little"], repeats=2, seed=seed) for seed in (3, 3, 4)
@@ -68,7 +68,7 @@ def test_the_same_seed_finds_the_same_and_another_not() -> None:
 
 
 def test_each_permutation_reports_progress() -> None:
-    rows, labels = made()
+    rows, labels = labelled_rows()
     heard: list[int] = []
 
     permutation_importances(model, rows, labels, ["much", "little"], repeats=2, seed=0, progress=heard.append)
@@ -77,7 +77,7 @@ def test_each_permutation_reports_progress() -> None:
 
 
 def test_labels_that_are_all_the_same_have_no_drop_in_auc() -> None:
-    rows, _ = made()
+    rows, _ = labelled_rows()
 
     (importance,) = permutation_importances(model, rows, np.zeros(ROWS, np.float32), ["much"], repeats=2, seed=0)
 

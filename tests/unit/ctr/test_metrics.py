@@ -12,7 +12,7 @@ from sklearn import metrics
 from elasticdl.ctr.report import metrics as q
 
 
-def made(rows: int, seed: int = 0, ties: int = 0) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def scored_rows(rows: int, seed: int = 0, ties: int = 0) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Scores that tell something of labels; with `ties`, of so many distinct values."""
     random = np.random.default_rng(seed)
     scores = random.normal(-1.0, 1.5, rows)
@@ -25,7 +25,7 @@ def made(rows: int, seed: int = 0, ties: int = 0) -> tuple[NDArray[np.float32], 
 
 @given(st.integers(2, 300), st.integers(0, 50), st.integers(0, 6))
 def test_logloss_and_auc_are_those_of_scikit_learn(rows: int, seed: int, ties: int) -> None:
-    scores, labels = made(rows, seed, ties)
+    scores, labels = scored_rows(rows, seed, ties)
 
     click_metrics = q.compute_metrics(scores, labels)
 
@@ -62,7 +62,7 @@ def test_labels_that_are_all_the_same_have_no_auc_and_no_curve(label: float) -> 
 
 @given(st.integers(2, 2000), st.integers(0, 50), st.integers(0, 6))
 def test_a_thinned_roc_curve_has_its_ends_never_falls_and_keeps_its_area(rows: int, seed: int, ties: int) -> None:
-    scores, labels = made(rows, seed, ties)
+    scores, labels = scored_rows(rows, seed, ties)
 
     points = np.array(q.roc_curve(scores, labels, points=100))
 
@@ -75,7 +75,7 @@ def test_a_thinned_roc_curve_has_its_ends_never_falls_and_keeps_its_area(rows: i
 
 @given(st.integers(2, 1000), st.integers(0, 50), st.integers(0, 6))
 def test_every_row_is_in_one_bin_and_bins_add_up_to_all_clicks(rows: int, seed: int, ties: int) -> None:
-    scores, labels = made(rows, seed, ties)
+    scores, labels = scored_rows(rows, seed, ties)
 
     bins = q.calibration_bins(scores, labels)
 
@@ -92,7 +92,7 @@ def test_every_row_is_in_one_bin_and_bins_add_up_to_all_clicks(rows: int, seed: 
 
 
 def test_bins_of_distinct_scores_are_of_equal_size() -> None:
-    scores, labels = made(2000)
+    scores, labels = scored_rows(2000)
 
     assert {interval.rows for interval in q.calibration_bins(scores, labels)} <= {99, 100, 101}
 
@@ -104,7 +104,7 @@ def test_a_model_with_one_score_for_all_rows_has_one_bin() -> None:
 
 
 def test_the_histogram_counts_every_row_under_its_label() -> None:
-    scores, labels = made(500)
+    scores, labels = scored_rows(500)
 
     histogram = q.probability_histogram(scores, labels)
 

@@ -40,7 +40,7 @@ def data(rows: int, label: str | None = None, **columns: ColumnStatistics) -> St
     return Statistics(source="clicks", rows=rows, label=label, columns=columns)
 
 
-def told(before: Statistics, now: Statistics) -> str:
+def findings_text(before: Statistics, now: Statistics) -> str:
     return "\n".join(str(finding) for finding in drift.find_drift(before, now))
 
 
@@ -56,7 +56,9 @@ def test_two_samples_of_the_same_are_alike(seed: int, rows: int) -> None:
 def test_a_shifted_number_is_found() -> None:
     draw = np.random.default_rng(0)
 
-    findings = told(data(5000, x=numbers(draw.normal(size=5000))), data(5000, x=numbers(draw.normal(1.0, size=5000))))
+    findings = findings_text(
+        data(5000, x=numbers(draw.normal(size=5000))), data(5000, x=numbers(draw.normal(1.0, size=5000)))
+    )
 
     assert "x: another distribution" in findings
 
@@ -64,13 +66,13 @@ def test_a_shifted_number_is_found() -> None:
 def test_numbers_outside_the_range_are_found() -> None:
     inside, outside = np.linspace(0, 1, 1000), np.r_[np.linspace(0, 1, 900), np.full(100, 50.0)]
 
-    assert "10% are outside 0 … 1" in told(data(1000, x=numbers(inside)), data(1000, x=numbers(outside)))
+    assert "10% are outside 0 … 1" in findings_text(data(1000, x=numbers(inside)), data(1000, x=numbers(outside)))
 
 
 def test_missing_values_are_found() -> None:
     values = np.arange(1000.0)
 
-    findings = told(data(1000, x=numbers(values)), data(2000, x=numbers(values, missing=1000)))
+    findings = findings_text(data(1000, x=numbers(values)), data(2000, x=numbers(values, missing=1000)))
 
     assert findings == "x: 50.0% missing, before 0.0%"
 
@@ -78,19 +80,21 @@ def test_missing_values_are_found() -> None:
 def test_values_out_of_the_vocabulary_are_found() -> None:
     before, now = texts(["a", "b"] * 500), texts(["a", "b", "new", "newer"] * 250)
 
-    assert "50.0% of the values are out of the vocabulary, before 0.0%" in told(data(1000, c=before), data(1000, c=now))
+    assert "50.0% of the values are out of the vocabulary, before 0.0%" in findings_text(
+        data(1000, c=before), data(1000, c=now)
+    )
 
 
 def test_other_frequencies_are_found() -> None:
     before, now = texts(["a"] * 900 + ["b"] * 100), texts(["a"] * 100 + ["b"] * 900)
 
-    assert "other frequencies" in told(data(1000, c=before), data(1000, c=now))
+    assert "other frequencies" in findings_text(data(1000, c=before), data(1000, c=now))
 
 
 def test_another_kind_is_found_with_examples() -> None:
     before, now = numbers(np.arange(100.0)), texts(["n/a"] * 100)
 
-    assert told(data(100, x=before), data(100, x=now)) == "x: text such as 'n/a', before number"
+    assert findings_text(data(100, x=before), data(100, x=now)) == "x: text such as 'n/a', before number"
 
 
 def test_columns_that_came_and_went_are_found() -> None:
@@ -104,7 +108,7 @@ def test_columns_that_came_and_went_are_found() -> None:
 def test_another_rate_of_the_label_is_found() -> None:
     rare, common = numbers(np.r_[np.ones(100), np.zeros(900)]), numbers(np.r_[np.ones(300), np.zeros(700)])
 
-    findings = told(data(1000, "y", y=rare), data(1000, "y", y=common))
+    findings = findings_text(data(1000, "y", y=rare), data(1000, "y", y=common))
 
     assert findings == "y: the label is 1 in 30.00%, before 10.00%"
 
@@ -112,7 +116,7 @@ def test_another_rate_of_the_label_is_found() -> None:
 def test_a_data_set_of_missing_values_only_is_found() -> None:
     empty = ColumnStatistics(kind=ColumnKind.TEXT, missing=100, distinct=0)
 
-    assert told(data(100, c=texts(["a"] * 100)), data(100, c=empty)) == "c: 100.0% missing, before 0.0%"
+    assert findings_text(data(100, c=texts(["a"] * 100)), data(100, c=empty)) == "c: 100.0% missing, before 0.0%"
 
 
 def test_the_index_of_equal_shares_is_nothing() -> None:

@@ -89,7 +89,7 @@ def test_names_and_values_are_never_sql(tmp_path: Path, secret: Path, text: str,
     written = tmp_path / "written"
     word = text.replace("SECRET", str(secret)).replace("WRITTEN", str(written))
 
-    statistics = analyze(AnalysisSource(made(tmp_path, kind, word)), EVERY)
+    statistics = analyze(AnalysisSource(make_source(tmp_path, kind, word)), EVERY)
 
     assert word in statistics.columns
     assert list(statistics.column(word).values) == [word]
@@ -103,7 +103,7 @@ def test_names_and_values_are_never_sql(tmp_path: Path, secret: Path, text: str,
 def test_any_text_may_be_a_name_and_a_value(letters: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     directory, word = tmp_path_factory.mktemp("any"), f"x{letters}"  # no number, no list
 
-    statistics = analyze(AnalysisSource(made(directory, "parquet", word)), EVERY)
+    statistics = analyze(AnalysisSource(make_source(directory, "parquet", word)), EVERY)
 
     assert list(statistics.column(word).values) == [word]
 
@@ -112,10 +112,10 @@ def test_a_path_with_quotes_and_brackets_is_one_file(tmp_path: Path) -> None:
     directory = tmp_path / 'it\'s [a], "folder"'
     directory.mkdir()
 
-    assert analyze(AnalysisSource(made(directory, "db", "x")), EVERY).rows == 2
+    assert analyze(AnalysisSource(make_source(directory, "db", "x")), EVERY).rows == 2
 
 
-def made(directory: Path, kind: str, word: str) -> str:
+def make_source(directory: Path, kind: str, word: str) -> str:
     """A source whose one column of text is called `word` and holds it."""
     columns = {"number": ["1", "2"], word: [word, None]}
     path = directory / f"clicks.{kind}"

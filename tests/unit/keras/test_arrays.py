@@ -47,10 +47,10 @@ def optimizer(lr=0.1):
 
 @numpy_dataset
 def dataset_fn(dataset, mode, metadata):
-    def made(columns):
+    def parse(columns):
         features = {"x": np.array(columns["text"].to_pylist(), np.float32)[:, None]}
         return features if mode == "prediction" else (features, features["x"][:, 0] * 2)
-    return dataset.map_columns(made)
+    return dataset.map_columns(parse)
 """
 RECORDS: list[Any] = [{"text": str(number / 8)} for number in range(24)]
 
@@ -92,4 +92,4 @@ def test_it_trains_and_is_exported_as_the_model_that_is_served(tmp_path: Path) -
 
 def test_what_is_no_dataset_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"expected the dataset it was given\. Received: int"):
-        contract_of(tmp_path, COLUMNS.replace("return dataset.map_columns(made)", "return 5"), RECORDS)
+        contract_of(tmp_path, COLUMNS.replace("return dataset.map_columns(parse)", "return 5"), RECORDS)

@@ -17,7 +17,7 @@ from tests.unit.master.driver import Driver, job_spec, log_kinds, running, sent_
 Sums = tuple[tuple[str, tuple[float, ...], float], ...]
 
 
-def done(lease: int, records: int = 10, sums: Sums = ()) -> ev.LeaseReport:
+def report_end(lease: int, records: int = 10, sums: Sums = ()) -> ev.LeaseReport:
     return ev.LeaseReport(lease, records, True, "", sums)
 
 
@@ -40,10 +40,10 @@ def test_a_prediction_job_succeeds_when_it_is_drained() -> None:
     driver = predicting()
     first = driver.exchange("worker-0", 1, want=2)
     second = driver.exchange("worker-1", 1)
-    driver.exchange("worker-0", 2, *(done(lease.id) for _, _, lease in first.leases), want=0)
+    driver.exchange("worker-0", 2, *(report_end(lease.id) for _, _, lease in first.leases), want=0)
     assert driver.phase == "running"
 
-    driver.exchange("worker-1", 2, done(second.leases[0][2].id, 5), want=0)
+    driver.exchange("worker-1", 2, report_end(second.leases[0][2].id, 5), want=0)
 
     assert driver.phase == "succeeded"
     assert driver.machine.state.ledger.records == 25
@@ -175,7 +175,7 @@ def test_metrics_do_not_depend_on_which_worker_computed_which_shard() -> None:
         driver = evaluating(records=40)
         leases = {lease.shard: lease for _, _, lease in driver.exchange("worker-0", 1, want=4).leases}
         for request, shard in enumerate(order, start=2):
-            report = done(leases[shard].id, sums=(("accuracy", (parts[shard],), 10.0),))
+            report = report_end(leases[shard].id, sums=(("accuracy", (parts[shard],), 10.0),))
             driver.exchange("worker-0", request, report, want=0)
         accuracies.add(driver.machine.state.ledger.evaluations.results[50]["accuracy"])
 
@@ -185,7 +185,7 @@ def test_metrics_do_not_depend_on_which_worker_computed_which_shard() -> None:
 def test_the_result_of_an_evaluation_goes_to_all_members() -> None:
     driver = evaluating(records=5)
     lease = driver.exchange("worker-1", 1).leases[0][2]
-    report = done(lease.id, 5, (("accuracy", (4.0,), 5.0),))
+    report = report_end(lease.id, 5, (("accuracy", (4.0,), 5.0),))
 
     actions = driver.do(ev.ExchangeReceived(WorkerId("worker-1"), 2, (report,), 0, ()))
 
@@ -217,7 +217,7 @@ def test_an_evaluation_whose_weights_no_worker_holds_is_abandoned_and_logged() -
 def test_the_result_of_a_step_that_was_evaluated_before_is_sent_at_once() -> None:
     driver = evaluating(records=5)
     lease = driver.exchange("worker-0", 1).leases[0][2]
-    driver.exchange("worker-0", 2, done(lease.id, 5, (("accuracy", (4.0,), 5.0),)), want=0)
+    driver.exchange("worker-0", 2, report_end(lease.id, 5, (("accuracy", (4.0,), 5.0),)), want=0)
 
     actions = driver.snapshot("worker-1", 50)
 
@@ -229,7 +229,7 @@ def test_a_result_is_sent_once_and_again_to_workers_that_were_away() -> None:
     driver = evaluating(records=5)
     driver.do(ev.SessionLost(WorkerId("worker-1")))
     lease = driver.exchange("worker-0", 1).leases[0][2]
-    driver.exchange("worker-0", 2, done(lease.id, 5, (("accuracy", (4.0,), 5.0),)), want=0)
+    driver.exchange("worker-0", 2, report_end(lease.id, 5, (("accuracy", (4.0,), 5.0),)), want=0)
 
     assert sent_messages(driver.connect("worker-1"), "worker-1", "evaluation")
     assert not sent_messages(driver.connect("worker-1"), "worker-1", "evaluation")
@@ -248,7 +248,7 @@ def test_the_event_log_has_the_metrics_of_an_evaluation_as_numbers() -> None:
     driver = evaluating(records=10)
     lease = driver.exchange("worker-0", 1).leases[0][2]
 
-    driver.exchange("worker-0", 2, done(lease.id, sums=(("accuracy", (1.0,), 3.0),)), want=0)
+    driver.exchange("worker-0", 2, report_end(lease.id, sums=(("accuracy", (1.0,), 3.0),)), want=0)
 
     entry = driver.machine.state.ledger.recent_entries[-1]
     assert (entry.kind, entry.reason, entry.metrics) == ("evaluation", "accuracy 0.333333", {"accuracy": 1 / 3})
@@ -259,7 +259,7 @@ def test_the_event_log_has_the_metrics_of_an_evaluation_as_numbers() -> None:
 def test_a_state_with_a_metric_that_is_not_a_number_can_be_read_again() -> None:
     driver = evaluating(records=10)
     lease = driver.exchange("worker-0", 1).leases[0][2]
-    driver.exchange("worker-0", 2, done(lease.id, sums=(("accuracy", (math.nan,), 3.0),)), want=0)
+    driver.exchange("worker-0", 2, report_end(lease.id, sums=(("accuracy", (math.nan,), 3.0),)), want=0)
 
     dumped = driver.machine.dump_ledger()
     driver.machine.load_ledger(dumped)

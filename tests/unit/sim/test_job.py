@@ -22,7 +22,7 @@ def give(job: SimulatedJob, workers: WorkersByNode, now: float) -> None:
     job.allocate(workers, "", 1.0, None, now)
 
 
-def done(job: SimulatedJob) -> float:
+def work_done(job: SimulatedJob) -> float:
     return job.workload.report().work_done
 
 
@@ -32,7 +32,7 @@ def test_a_job_without_workers_waits_and_expects_nothing() -> None:
 
     assert job.next_event_at() == float("inf")
     assert job.record.waited_s == 7.0
-    assert done(job) == 0.0
+    assert work_done(job) == 0.0
 
 
 def test_starting_costs_before_the_first_step() -> None:
@@ -41,9 +41,9 @@ def test_starting_costs_before_the_first_step() -> None:
 
     assert job.next_event_at() == 1.0 + 10.0 + 100.0 / 2
     job.advance(11.0)
-    assert done(job) == 0.0
+    assert work_done(job) == 0.0
     job.advance(21.0)
-    assert done(job) == 20.0
+    assert work_done(job) == 20.0
     assert job.next_event_at() == 61.0
 
 
@@ -52,7 +52,7 @@ def test_a_change_costs_time_and_keeps_completed_work() -> None:
     give(job, {"n0": 2}, 0.0)
     give(job, {"n0": 4}, 30.0)  # 40 are done
 
-    assert done(job) == 40.0
+    assert work_done(job) == 40.0
     assert job.next_event_at() == 30.0 + 5.0 + 60.0 / 4
     job.advance(50.0)
     assert job.workload.is_done
@@ -71,7 +71,7 @@ def test_a_second_change_during_the_first_restarts_its_cost() -> None:
     give(job, {"n0": 2}, 0.0)
     give(job, {"n0": 4}, 6.0)  # it had not begun
 
-    assert done(job) == 0.0
+    assert work_done(job) == 0.0
     assert job.next_event_at() == 6.0 + 5.0 + 25.0
 
 
@@ -81,7 +81,7 @@ def test_a_stopped_job_starts_again_at_the_cost_of_a_start() -> None:
     give(job, {}, 20.0)
     give(job, {"n1": 2}, 50.0)
 
-    assert done(job) == 20.0
+    assert work_done(job) == 20.0
     assert job.next_event_at() == 50.0 + 10.0 + 40.0
     assert (job.record.waited_s, job.record.restarts, job.record.started_at) == (30.0, 1, 0.0)
 
@@ -94,7 +94,7 @@ def test_existing_workers_continue_while_new_ones_join() -> None:
 
     assert job.next_event_at() == 30.0
     assert job.advance(30.0)  # another rate from now on
-    assert done(job) == 40.0
+    assert work_done(job) == 40.0
     assert job.next_event_at() == 30.0 + 1.0 + 60.0 / 4
 
 
@@ -129,7 +129,7 @@ def test_a_change_while_the_job_starts_does_not_skip_its_start() -> None:
     give(job, {"n0": 4}, 10.0)
 
     job.advance(15.0)
-    assert done(job) == 0.0
+    assert work_done(job) == 0.0
 
 
 @pytest.mark.parametrize(("share", "slowness", "ends"), [(0.5, 1.0, 200.0), (1.0, 2.0, 200.0), (0.5, 2.0, 400.0)])

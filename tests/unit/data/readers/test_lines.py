@@ -49,13 +49,13 @@ def test_records_begin_where_the_csv_module_finds_them(text: str, block_bytes: i
 def test_the_size_of_the_blocks_does_not_matter(text: str, block_bytes: int) -> None:
     content = text.encode() + b"\n"
 
-    def found(size: int) -> list[int] | int:
+    def starts_or_offset(size: int) -> list[int] | int:
         try:
             return starts_of(content, size)
         except UnclosedQuoteError as exc:
             return exc.offset
 
-    assert found(block_bytes) == found(10_000)
+    assert starts_or_offset(block_bytes) == starts_or_offset(10_000)
 
 
 def test_a_newline_inside_quotes_ends_no_record() -> None:

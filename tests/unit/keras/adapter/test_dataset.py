@@ -20,7 +20,9 @@ from elasticdl.model.evaluation import predict_records
 NUMBERS = [{"x": float(n), "word": f"w{n}", "ids": list(range(n % 3))} for n in range(20)]
 
 
-def made(function: Callable[[Any], Any], records: list[Any] | None = None, mode: Mode = Mode.TRAINING) -> KerasDataset:
+def keras_dataset(
+    function: Callable[[Any], Any], records: list[Any] | None = None, mode: Mode = Mode.TRAINING
+) -> KerasDataset:
     source = MappedSource(NUMBERS if records is None else records, "made up")
     return build_keras_dataset(source, mode, lambda dataset, *_: function(dataset), Dataset(source).metadata)
 
@@ -30,7 +32,7 @@ def labelled(record: Any) -> tuple[Any, Any]:
 
 
 def test_the_batch_holds_the_records_asked_for_in_their_order() -> None:
-    batch = made(lambda dataset: dataset.map(labelled)).read_batch(np.array([7, 3, 11]))
+    batch = keras_dataset(lambda dataset: dataset.map(labelled)).read_batch(np.array([7, 3, 11]))
 
     assert batch is not None
     assert (batch.labels.numpy().tolist(), batch.size) == ([7.0, 3.0, 11.0], 3)
@@ -44,7 +46,7 @@ def test_dataset_fn_runs_once_for_all_batches() -> None:
         calls.append(dataset)
         return dataset.map(labelled)
 
-    dataset = made(function)
+    dataset = keras_dataset(function)
     for size in (4, 2, 4):
         dataset.read_batch(np.arange(size))
 
@@ -52,7 +54,7 @@ def test_dataset_fn_runs_once_for_all_batches() -> None:
 
 
 def test_shuffle_asks_the_plan_and_loses_no_record() -> None:
-    dataset = made(lambda dataset: dataset.map(labelled).shuffle(512))
+    dataset = keras_dataset(lambda dataset: dataset.map(labelled).shuffle(512))
     batch = dataset.read_batch(np.arange(10))
 
     assert (dataset.is_shuffled, dataset.window_records) == (True, 512)
@@ -64,7 +66,7 @@ def test_a_batch_inside_and_a_prefetch_change_no_record() -> None:
     def function(dataset: Any) -> Any:
         return dataset.map(labelled).batch(3).map(lambda x, y: (x + 1, y)).prefetch(2)
 
-    batch = made(function).read_batch(np.arange(7))
+    batch = keras_dataset(function).read_batch(np.arange(7))
 
     assert batch is not None
     assert batch.features.numpy().tolist() == [2.0 * n + 1 for n in range(7)]
@@ -72,7 +74,7 @@ def test_a_batch_inside_and_a_prefetch_change_no_record() -> None:
 
 
 def test_filter_leaves_fewer_or_none() -> None:
-    dataset = made(lambda dataset: dataset.map(labelled).filter(lambda _, label: label > 4))
+    dataset = keras_dataset(lambda dataset: dataset.map(labelled).filter(lambda _, label: label > 4))
     batch = dataset.read_batch(np.arange(8))
 
     assert batch is not None
@@ -81,9 +83,9 @@ def test_filter_leaves_fewer_or_none() -> None:
 
 
 def test_lists_of_different_lengths_are_ragged_and_text_is_text() -> None:
-    batch = made(lambda dataset: dataset.map(lambda r: ({"ids": r["ids"], "word": r["word"]}, r["x"]))).read_batch(
-        np.arange(3)
-    )
+    batch = keras_dataset(
+        lambda dataset: dataset.map(lambda r: ({"ids": r["ids"], "word": r["word"]}, r["x"]))
+    ).read_batch(np.arange(3))
 
     assert batch is not None
     assert batch.features["ids"].to_list() == [[], [0], [0, 1]]
@@ -99,7 +101,9 @@ def test_sparse_features_of_examples_stay_sparse() -> None:
     def parse(record: Any) -> tuple[Any, Any]:
         return tf.io.parse_single_example(record, {"ids": tf.io.VarLenFeature(tf.int64)})["ids"], 1
 
-    batch = made(lambda dataset: dataset.map(parse), [example(n) for n in range(4)]).read_batch(np.array([3, 0, 1]))
+    batch = keras_dataset(lambda dataset: dataset.map(parse), [example(n) for n in range(4)]).read_batch(
+        np.array([3, 0, 1])
+    )
 
     assert batch is not None
     assert tf.sparse.to_dense(batch.features).numpy().tolist() == [[0, 1, 2], [0, 0, 0], [0, 0, 0]]
@@ -107,7 +111,7 @@ def test_sparse_features_of_examples_stay_sparse() -> None:
 
 
 def test_prediction_has_no_labels() -> None:
-    batch = made(lambda dataset: dataset.map(lambda r: r["x"]), mode=Mode.PREDICTION).read_batch(np.arange(2))
+    batch = keras_dataset(lambda dataset: dataset.map(lambda r: r["x"]), mode=Mode.PREDICTION).read_batch(np.arange(2))
 
     assert batch is not None and batch.labels is None
 
@@ -126,26 +130,26 @@ def test_prediction_has_no_labels() -> None:
 )
 def test_what_would_train_other_records_is_refused(function: Callable[[Any], Any], expected: str) -> None:
     with pytest.raises(ModelError, match=expected):
-        made(function)
+        keras_dataset(function)
 
 
 def test_records_without_labels_are_refused_in_training() -> None:
     with pytest.raises(ModelError, match=r"expected each record to become \(features, labels\)"):
-        _ = made(lambda dataset: dataset.map(lambda r: r["x"])).spec
+        _ = keras_dataset(lambda dataset: dataset.map(lambda r: r["x"])).spec
 
 
 def test_a_record_that_cannot_be_parsed_is_named() -> None:
     def parse(record: Any) -> tuple[Any, Any]:
         return tf.strings.to_number(record), 1
 
-    dataset = made(lambda dataset: dataset.map(parse), ["1.5", "not a number"])
+    dataset = keras_dataset(lambda dataset: dataset.map(parse), ["1.5", "not a number"])
 
     with pytest.raises(DataError, match="made up, item 0 … made up, item 1: dataset_fn failed"):
         dataset.read_batch(np.arange(2))
 
 
 def test_a_record_of_another_type_than_the_first_is_named() -> None:
-    dataset = made(lambda dataset: dataset.map(lambda r: (r["a"], 1)), [{"a": 1}, {"a": "x"}])
+    dataset = keras_dataset(lambda dataset: dataset.map(lambda r: (r["a"], 1)), [{"a": 1}, {"a": "x"}])
 
     with pytest.raises(DataError, match="item 1 and those after it"):
         dataset.read_batch(np.array([1]))
