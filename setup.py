@@ -43,5 +43,6 @@ setup(
     ext_modules=[
         _extension("elasticdl.ps._native", "native/src/module.cpp"),
         _extension("elasticdl.features._native", "native/src/features_module.cpp"),
+        _extension("elasticdl.boosting._native", "native/src/boosting_module.cpp"),
     ],
 )

@@ -21,7 +21,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-NATIVE = ("elasticdl/ps/_native", "elasticdl/features/_native")
+NATIVE = ("elasticdl/ps/_native", "elasticdl/features/_native", "elasticdl/boosting/_native")
 
 
 def build(directory: Path) -> list[Path]:

@@ -1,0 +1,3 @@
+from tests import native
+
+native.require("elasticdl.boosting._native")
