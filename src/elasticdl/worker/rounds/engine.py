@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 import torch
 
 from elasticdl.checkpoint.captured_state import CapturedState
+from elasticdl.collective.exchange import GradientExchange
 from elasticdl.collective.group import Group
 from elasticdl.collective.squared_norms import SquaredNorms
 from elasticdl.collective.tree import RankRange, ReductionTree
@@ -21,6 +22,7 @@ from elasticdl.worker.reading.feed import Feed
 from elasticdl.worker.reading.stream_requests import SHARE_EVERY_STEPS, share_stream_positions
 from elasticdl.worker.rounds.membership import EnteredRound
 from elasticdl.worker.rounds.participant import RoundParticipant
+from elasticdl.worker.rounds.shared_state import ModelState
 from elasticdl.worker.rounds.step_report import LEFT_LOOP, OwnReport, StepReport, StepReportLayout
 from elasticdl.worker.training.adaptive_batch import MEASURE_EVERY_UPDATES, NoiseMeter, Update
 from elasticdl.worker.training.buffers import broadcast_buffers
@@ -72,14 +74,17 @@ class ElasticEngine(TrainingLoop):
         self._donor = context.donor
         self._events = events
         self._faults = Faults.parse(context.env.faults, context.env.worker)
+        self._state = ModelState(training, tables)
         self._participant = RoundParticipant(
             context,
-            training,
-            tables,
-            ReductionTree(self.plan.logical_ranks),
+            self._state,
             self._faults,
             events.make_first_state,
+            self._begin_exchange,
         )
+        self._exchange: GradientExchange | None = None  # of the round this worker is in
+        self._tree = ReductionTree(self.plan.logical_ranks)
+        self._is_ordered = context.spec.plan.reproducible
         self._squares = squares
         self._meter = NoiseMeter(self.plan.logical_ranks, squares)
         self._guard = ConsistencyGuard(context.spec.plan.guard_steps)
@@ -152,8 +157,12 @@ class ElasticEngine(TrainingLoop):
             self._participant.drop(entered_round.id, RoundBroken(reason))
             self._participant.join_next()
         else:
-            self.training.gradients.discard()
-            self._tables.discard_step()
+            self._state.discard_step()
+
+    def _begin_exchange(self, entered_round: EnteredRound) -> None:
+        self._exchange = GradientExchange(
+            entered_round.group, self.training.gradients, self._tree, entered_round.shares, ordered=self._is_ordered
+        )
 
     def _make_step(self) -> Step:
         passes = self.training.batch.passes(self.training.step, self.plan)
@@ -188,7 +197,7 @@ class ElasticEngine(TrainingLoop):
     # ---- one update
 
     def _start_update(self, step: Step) -> None:
-        training, entered_round, exchange = self.training, self._participant.current, self._participant.exchange
+        training, entered_round, exchange = self.training, self._participant.current, self._exchange
         step.is_void = False
         if entered_round is None or exchange is None or self.has_left:
             step.start(RankRange(0, 0))
@@ -234,7 +243,7 @@ class ElasticEngine(TrainingLoop):
         return False
 
     def _reduce_update(self, step: Step, entered_round: EnteredRound) -> None:
-        training, exchange, group = self.training, self._participant.exchange, entered_round.group
+        training, exchange, group = self.training, self._exchange, entered_round.group
         assert exchange is not None
         layout = StepReportLayout(self.plan.logical_ranks, len(training.gradients.parameters))
         is_whole = self._guard.is_due(step.number, is_saved=self._is_saved_after(step))

@@ -5,46 +5,39 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from elasticdl.collective.exchange import GradientExchange
-from elasticdl.collective.tree import ReductionTree
 from elasticdl.errors import RoundBroken, StateTransferFailed
 from elasticdl.faults import Faults, Moment
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.worker.context import WorkerContext
-from elasticdl.worker.embeddings.tables import EmbeddingTables
 from elasticdl.worker.rounds.membership import EnteredRound
 from elasticdl.worker.rounds.recovery import catch_up, recover_state
+from elasticdl.worker.rounds.shared_state import SharedState, has_state
 from elasticdl.worker.rounds.step_timer import StepTimer
-from elasticdl.worker.training.state import TrainingState
 
 _log = logging.getLogger(__name__)
 
 
 class RoundParticipant:
-    """The training thread's side of rounds. `current` and `exchange` are those of the round it is in."""
+    """The training thread's side of rounds. `current` is the round it is in."""
 
     def __init__(
         self,
         context: WorkerContext,
-        training: TrainingState,
-        tables: EmbeddingTables,
-        tree: ReductionTree,
+        state: SharedState,
         faults: Faults,
         make_first_state: Callable[[], None],
+        prepare_round: Callable[[EnteredRound], None],
     ) -> None:
-        """`make_first_state` makes the state of the job where no worker holds one."""
+        """`make_first_state` makes the state of the job where no worker holds one; `prepare_round` follows each entry."""
         self.timer = StepTimer()
-        self.exchange: GradientExchange | None = None
         self.has_left = False
-        self._spec = context.spec
         self._rounds = context.rounds
         self._master = context.master
         self._donor = context.donor
-        self._training = training
-        self._tables = tables
-        self._tree = tree
+        self._state = state
         self._faults = faults
         self._make_first_state = make_first_state
+        self._prepare_round = prepare_round
         self._transfers = 0  # state transfers that this worker has asked for
 
     @property
@@ -59,7 +52,7 @@ class RoundParticipant:
         newcomers = self._rounds.list_newcomers(message)
         self._donor.set_newcomers(newcomers)
         prepared = self._rounds.prepared_round_id()
-        is_ready = self._donor.are_caught_up(newcomers, self._training.step, self.timer.step_s)
+        is_ready = self._donor.are_caught_up(newcomers, self._state.step, self.timer.step_s)
         return prepared if is_ready and message.id == prepared else 0
 
     def enter(self, round_id: int) -> None:
@@ -79,8 +72,7 @@ class RoundParticipant:
     def drop(self, round_id: int, exc: RoundBroken) -> None:
         """The round broke: forget what was computed in it, and tell the master."""
         self._rounds.drop(round_id)
-        self._training.gradients.discard()
-        self._tables.discard_step()
+        self._state.discard_step()
         if self._master.is_expelled:
             return
         _log.info("round %d broke: %s", round_id, exc)
@@ -91,7 +83,7 @@ class RoundParticipant:
         while not self.has_left:
             self._rounds.resume()  # before looking why it was interrupted: a later interruption interrupts again
             if self._master.is_expelled:
-                self._training.discard()
+                self._state.discard()
                 self._master.rejoin()
             elif self._is_dismissed:
                 self.has_left = True
@@ -107,18 +99,18 @@ class RoundParticipant:
         self._master.activity.begin(pb.WAITING)
         try:
             message = self._rounds.wait_for_round(
-                holds_state=self._training.has_state, is_dismissed=lambda: self._is_dismissed
+                holds_state=has_state(self._state), is_dismissed=lambda: self._is_dismissed
             )
             round_id = message.id
             if message.forced:
                 self._master.activity.begin(pb.ENTERING)
                 entered_round = self._rounds.enter(round_id)
                 assert entered_round is not None
-                recover_state(entered_round.group, self._training, self._make_first_state)
+                recover_state(entered_round.group, self._state, self._make_first_state)
                 return entered_round
             self._master.activity.begin(pb.WAITING)
             self._transfers += 1
-            round_id = catch_up(message, self._rounds, self._master, self._training, self._inject_transfer_fault)
+            round_id = catch_up(message, self._rounds, self._master, self._state, self._inject_transfer_fault)
             self._master.activity.begin(pb.ENTERING)
             entered_round = self._rounds.enter(round_id)
             assert entered_round is not None
@@ -134,13 +126,7 @@ class RoundParticipant:
         return None
 
     def _use_round(self, entered_round: EnteredRound) -> None:
-        self.exchange = GradientExchange(
-            entered_round.group,
-            self._training.gradients,
-            self._tree,
-            entered_round.shares,
-            ordered=self._spec.plan.reproducible,
-        )
+        self._prepare_round(entered_round)
         self.timer.begin_round()
         self._master.set_round(entered_round.id)
         share = entered_round.share
@@ -157,7 +143,7 @@ class RoundParticipant:
             master.is_released
             or master.is_orphaned
             or master.must_save_state
-            or (master.is_leaving and not self._training.has_state)
+            or (master.is_leaving and not has_state(self._state))
         )
 
     def _inject_transfer_fault(self, moment: Moment) -> None:

@@ -18,31 +18,29 @@ from elasticdl.errors import RoundBroken, StateTransferFailed
 from elasticdl.faults import Moment
 from elasticdl.rpc import elasticdl_pb2 as pb
 from elasticdl.worker.master_connection import MasterConnection
-from elasticdl.worker.rounds.donor import BUFFER_PREFIX
 from elasticdl.worker.rounds.membership import RoundMembership
-from elasticdl.worker.training.adaptive_batch import Update
-from elasticdl.worker.training.consistency import set_hyperparameters
-from elasticdl.worker.training.state import NO_STATE, TrainingState
+from elasticdl.worker.rounds.shared_state import SharedState
+from elasticdl.worker.training.state import NO_STATE
 
 
-def recover_state(group: Group, training: TrainingState, make_first_state: Callable[[], None]) -> CapturedState | None:
+def recover_state(group: Group, state: SharedState, make_first_state: Callable[[], None]) -> CapturedState | None:
     """Let every member hold the same state. `make_first_state` makes one if no member holds any.
 
     Returns the state if this member was behind, and now holds the state of another one.
     """
-    positions = _gather_positions(group, training.position)
+    positions = _gather_positions(group, state.position)
     if max(positions) == NO_STATE:
         if group.rank == 0:
             make_first_state()
-        positions = _gather_positions(group, training.position)
+        positions = _gather_positions(group, state.position)
     if len(set(positions)) == 1:
         return None
     root = positions.index(max(positions))
-    state = _broadcast_state(group, training.capture() if group.rank == root else None, root)
-    if training.position == max(positions):
+    newest = _broadcast_state(group, state.capture() if group.rank == root else None, root)
+    if state.position == max(positions):
         return None
-    training.load(state)
-    return state
+    state.load(newest)
+    return newest
 
 
 def _gather_positions(group: Group, own: int) -> list[int]:
@@ -77,7 +75,7 @@ def catch_up(
     message: pb.Round,
     rounds: RoundMembership,
     master: MasterConnection,
-    training: TrainingState,
+    state: SharedState,
     inject_fault: Callable[[Moment], None],
 ) -> int:
     """Receive the state of the step before a round from its donor; returns the round to enter.
@@ -93,15 +91,15 @@ def catch_up(
         raise StateTransferFailed(donor, str(exc)) from exc
     rounds.follow_donor(address, receiver.abort)
 
-    def load(state: CapturedState) -> None:
+    def load(captured: CapturedState) -> None:
         master.activity.begin(pb.RECEIVING)
-        training.load(state)
+        state.load(captured)
         master.activity.begin(pb.WAITING)  # for the donor, with a deadline of its own
         inject_fault("loaded")
 
     def apply(frame: Frame) -> None:
         master.activity.begin(pb.RECEIVING)
-        apply_update(training, frame)
+        state.apply_update(frame)
         master.activity.begin(pb.WAITING)
         inject_fault("updated")
 
@@ -109,29 +107,8 @@ def catch_up(
         inject_fault("requested")
         return receiver.follow(load, apply)
     except RoundBroken as exc:
-        training.discard()  # it may be behind: only a whole state transfer counts
+        state.discard()  # it may be behind: only a whole state transfer counts
         raise StateTransferFailed(donor, str(exc)) from exc
     finally:
         rounds.follow_donor("", None)
         receiver.close()
-
-
-def apply_update(training: TrainingState, frame: Frame) -> None:
-    """Repeat an update of the donor. Raises RoundBroken if it does not follow from this worker's state."""
-    header, gradients = frame.header, training.gradients
-    if header["is_first"] and training.position != header["from"]:
-        raise RoundBroken(f"an update of position {header['from']} for a state of position {training.position}")
-    buffer = gradients.acquire()
-    if "gradient" in frame.tensors:
-        gradients.flat(buffer).copy_(frame.tensors["gradient"])
-    buffers: dict[str, torch.Tensor] = {
-        name.removeprefix(BUFFER_PREFIX): tensor
-        for name, tensor in frame.tensors.items()
-        if name.startswith(BUFFER_PREFIX)
-    }
-    training.replay_update(buffer, Update.from_header(header["update"]), buffers, header)
-    gradients.release([buffer])
-    if "user_state" in header:
-        training.load_user_state(header["user_state"], frame.tensors)
-        for optimizer, groups in zip(training.optimizers, header["hyperparameters"], strict=True):
-            set_hyperparameters(optimizer, groups)

@@ -11,8 +11,9 @@ import torch
 
 from elasticdl.collective.state_transfer import StateReceiver
 from elasticdl.errors import RoundBroken
+from elasticdl.worker.embeddings.tables import NoTables
 from elasticdl.worker.rounds.donor import StateDonor
-from elasticdl.worker.rounds.recovery import apply_update
+from elasticdl.worker.rounds.shared_state import ModelState
 from elasticdl.worker.training.adaptive_batch import Update
 from elasticdl.worker.training.state import TrainingState
 from tests.unit.worker.trainings import new_training, reduced_gradient, train_steps
@@ -35,7 +36,7 @@ class Newcomer:
 
     def _follow(self) -> int:
         try:
-            return self._reception.follow(self._load, lambda frame: apply_update(self.training, frame))
+            return self._reception.follow(self._load, ModelState(self.training, NoTables()).apply_update)
         finally:
             self._reception.close()
 
