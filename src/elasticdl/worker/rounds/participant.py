@@ -28,7 +28,7 @@ class RoundParticipant:
         make_first_state: Callable[[], None],
         prepare_round: Callable[[EnteredRound], None],
     ) -> None:
-        """`make_first_state` makes the state of the job where no worker holds one; `prepare_round` follows each entry."""
+        """`make_first_state` makes the state of the job where no worker holds one; `prepare_round` follows an entry."""
         self.timer = StepTimer()
         self.has_left = False
         self._rounds = context.rounds
