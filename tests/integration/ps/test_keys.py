@@ -76,7 +76,7 @@ def test_a_worker_with_the_keys_of_the_job_is_answered(server: PsServer, ask: As
 def test_a_client_without_keys_receives_nothing_and_is_counted(
     server: PsServer, ask: Ask, keys: CurveKeys | None
 ) -> None:
-    with pytest.raises(PsUnreachable, match="ps-0: no answer"):
+    with pytest.raises(PsUnreachable, match=r"ps-0: (no answer|it has accepted no message)"):  # whatever it waited for
         ask(keys, timeout_s=0.3)
 
     assert wait_denied(server, 1)
