@@ -109,6 +109,11 @@ class TreeParameters(BaseModel):
                 raise ValueError(f"{name}: expected a list, a mapping by columns or XGBoost's text, received {value!r}")
         return self
 
+    @property
+    def samples_columns(self) -> bool:
+        """Whether a tree, a level or a node sees only some columns."""
+        return min(self.colsample_bytree, self.colsample_bylevel, self.colsample_bynode) < 1
+
     def to_xgboost(self, threads: int, device: str, *, reproducible: bool = True) -> dict[str, Any]:
         """As XGBoost takes them. Each round has its own seed; reproducible gradients sample the rows themselves."""
         elsewhere = {"eval_metric", "num_class", *(("subsample", "scale_pos_weight") if reproducible else ())}
