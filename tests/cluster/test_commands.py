@@ -66,7 +66,7 @@ def test_commands_find_a_job_by_the_current_context(kube: Kube, named: Named, tm
     assert (status["phase"], status["directory"]) == ("stopped", None)
     over = kube.elasticdl("scale", job.name, "--workers=1", check=False)
     assert over.returncode == 2 and "is over (stopped)" in over.stderr
-    assert "exists already" in kube.elasticdl("train", *job.options(), "--model_def=tiny.forward", check=False).stderr
+    assert "already exists" in kube.elasticdl("train", *job.options(), "--model_def=tiny.forward", check=False).stderr
     kube.elasticdl("stop", job.name, "--delete")
     wait_gone(job)
     gone = kube.elasticdl("status", job.name, check=False)

@@ -166,7 +166,7 @@ def test_what_if_shows_what_the_scheduler_would_do_on_this_cluster(
     assert jobs["here"]["workers"] == {"node-1": 4} and jobs["here"]["work_left"] < STEPS
     assert jobs["queued"]["workers"] == {} and jobs["queued"]["min_workers"] == 4
 
-    job = f"--what-if={tmp_path / 'new_job.json'}"
+    job = f"--what-if={tmp_path / 'asked.json'}"
     later = what_if(job)
     assert "asked would start in about" in later and "node-1" in later
     guessed = later.partition("a guess, since it is not known how long these jobs take: ")[2].strip().split(", ")

@@ -114,8 +114,9 @@ def test_the_printed_deployment_decides_with_the_printed_rights(alone: Kube, tmp
         alone.kubectl("rollout", "status", *here, "--timeout=100s")
         submit(alone, "one", tmp_path)
         until("a decision is made", lambda: reason(alone, "one"), 120.0)
-        log = alone.kubectl("logs", *here)
-        assert f"{NAMESPACE}/one: 4 workers" in log and "orbidden" not in log
+        decided = f"{NAMESPACE}/one: 4 workers"
+        until("its log tells of the decision", lambda: decided in alone.kubectl("logs", *here))
+        assert "orbidden" not in alone.kubectl("logs", *here)
         assert holder(alone).startswith(f"{NAME}-"), "the name of its pod"
     finally:
         alone.kubectl("delete", "--filename=-", "--ignore-not-found", text=text)
