@@ -31,7 +31,7 @@ class _ModelText:
     match: re.Match[str]
 
     @classmethod
-    def of(cls, booster: Booster) -> _ModelText:
+    def parse(cls, booster: Booster) -> _ModelText:
         match = _TREES.fullmatch(booster.save_raw("json").decode())
         if match is None:
             raise ModelError("this version of XGBoost writes models in another form than the versions that are known")
@@ -60,7 +60,7 @@ def merge_boosters(boosters: Sequence[Booster]) -> Booster:
     if len(boosters) == 1:
         return boosters[0]
     rounds, info, trees = [0], list[int](), list[str]()
-    texts = [_ModelText.of(booster) for booster in boosters]
+    texts = [_ModelText.parse(booster) for booster in boosters]
     for text in texts:
         first = len(info)
         rounds += [first + before for before in text.rounds[1:]]
