@@ -5,12 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-// Compiled for several instruction sets, chosen when the module is loaded. -ffp-contract=off keeps their results the same.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(ELASTICDL_SANITIZED)
-#define ELASTICDL_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define ELASTICDL_CLONES
-#endif
+#include "clones.h"
 
 namespace elasticdl {
 

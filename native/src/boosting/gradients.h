@@ -7,12 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-// Compiled for several instruction sets, chosen when the module is loaded. -ffp-contract=off keeps their results the same.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(ELASTICDL_SANITIZED)
-#define ELASTICDL_BOOSTING_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define ELASTICDL_BOOSTING_CLONES
-#endif
+#include "../clones.h"
 
 namespace elasticdl::boosting {
 
@@ -56,14 +51,14 @@ namespace objectives {
 
 #define ROWS const Rows &rows, size_t begin, size_t end
 
-ELASTICDL_BOOSTING_CLONES inline void squared(ROWS) {
+ELASTICDL_CLONES inline void squared(ROWS) {
   for (size_t i = begin; i < end; ++i) {
     rows.gradients[i] = rows.margins[i] - rows.labels[i];
     rows.hessians[i] = 1.0f;
   }
 }
 
-ELASTICDL_BOOSTING_CLONES inline void logistic(ROWS) {
+ELASTICDL_CLONES inline void logistic(ROWS) {
   const float extra = rows.positive_weight - 1.0f;
   for (size_t i = begin; i < end; ++i) {
     const float label = rows.labels[i], weight = 1.0f + extra * label;
@@ -73,7 +68,7 @@ ELASTICDL_BOOSTING_CLONES inline void logistic(ROWS) {
   }
 }
 
-ELASTICDL_BOOSTING_CLONES inline void poisson(ROWS) {
+ELASTICDL_CLONES inline void poisson(ROWS) {
   const float step = exponential(rows.parameter);
   for (size_t i = begin; i < end; ++i) {
     const float mean = exponential(rows.margins[i]);
@@ -82,7 +77,7 @@ ELASTICDL_BOOSTING_CLONES inline void poisson(ROWS) {
   }
 }
 
-ELASTICDL_BOOSTING_CLONES inline void gamma(ROWS) {
+ELASTICDL_CLONES inline void gamma(ROWS) {
   for (size_t i = begin; i < end; ++i) {
     const float ratio = rows.labels[i] * exponential(-rows.margins[i]);
     rows.gradients[i] = 1.0f - ratio;
@@ -90,7 +85,7 @@ ELASTICDL_BOOSTING_CLONES inline void gamma(ROWS) {
   }
 }
 
-ELASTICDL_BOOSTING_CLONES inline void tweedie(ROWS) {
+ELASTICDL_CLONES inline void tweedie(ROWS) {
   const float one = 1.0f - rows.parameter, two = 2.0f - rows.parameter;
   for (size_t i = begin; i < end; ++i) {
     const float first = rows.labels[i] * exponential(one * rows.margins[i]), second = exponential(two * rows.margins[i]);
@@ -99,7 +94,7 @@ ELASTICDL_BOOSTING_CLONES inline void tweedie(ROWS) {
   }
 }
 
-ELASTICDL_BOOSTING_CLONES inline void pseudo_huber(ROWS) {
+ELASTICDL_CLONES inline void pseudo_huber(ROWS) {
   const float slope2 = rows.parameter * rows.parameter;
   for (size_t i = begin; i < end; ++i) {
     const float error = rows.margins[i] - rows.labels[i];
@@ -109,7 +104,7 @@ ELASTICDL_BOOSTING_CLONES inline void pseudo_huber(ROWS) {
   }
 }
 
-ELASTICDL_BOOSTING_CLONES inline void hinge(ROWS) {
+ELASTICDL_CLONES inline void hinge(ROWS) {
   for (size_t i = begin; i < end; ++i) {
     const float sign = 2.0f * rows.labels[i] - 1.0f;
     const bool is_inside = rows.margins[i] * sign < 1.0f;
@@ -118,7 +113,7 @@ ELASTICDL_BOOSTING_CLONES inline void hinge(ROWS) {
   }
 }
 
-ELASTICDL_BOOSTING_CLONES inline void softmax(ROWS) {
+ELASTICDL_CLONES inline void softmax(ROWS) {
   const uint32_t classes = rows.classes;
   for (size_t i = begin; i < end; ++i) {
     const float* margins = rows.margins + i * classes;
@@ -159,8 +154,8 @@ inline void compute_gradients(Objective objective, const Rows& rows, size_t begi
 }
 
 // A sample of rows that is a function of (seed, round, record): the others get no gradient.
-ELASTICDL_BOOSTING_CLONES inline void sample_rows(const Rows& rows, size_t begin, size_t end, uint64_t first_record,
-                                                  uint64_t key, uint32_t threshold) {
+ELASTICDL_CLONES inline void sample_rows(const Rows& rows, size_t begin, size_t end, uint64_t first_record,
+                                         uint64_t key, uint32_t threshold) {
   for (size_t i = begin; i < end; ++i) {
     uint64_t x = key + (first_record + i) * 0x9E3779B97F4A7C15ull;  // SplitMix64
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
@@ -174,7 +169,7 @@ ELASTICDL_BOOSTING_CLONES inline void sample_rows(const Rows& rows, size_t begin
 }
 
 // The largest magnitude; infinite or no number if there is such a value. Magnitudes are ordered as their bits are.
-ELASTICDL_BOOSTING_CLONES inline float largest_magnitude(const float* __restrict values, size_t begin, size_t end) {
+ELASTICDL_CLONES inline float largest_magnitude(const float* __restrict values, size_t begin, size_t end) {
   int32_t largest = 0;
   for (size_t i = begin; i < end; ++i) {
     int32_t bits;
@@ -187,7 +182,7 @@ ELASTICDL_BOOSTING_CLONES inline float largest_magnitude(const float* __restrict
 }
 
 // Rounds to multiples of a grid, by adding and subtracting a number so large that float32 has no digits below the grid.
-ELASTICDL_BOOSTING_CLONES inline void snap(float* __restrict values, size_t begin, size_t end, float shift) {
+ELASTICDL_CLONES inline void snap(float* __restrict values, size_t begin, size_t end, float shift) {
   for (size_t i = begin; i < end; ++i) values[i] = (values[i] + shift) - shift;
 }
 

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from xgboost import QuantileDMatrix
 
-Floats = NDArray[np.float32]
+from elasticdl.boosting.gradients import Floats
+
 Bins = NDArray[np.uint8] | NDArray[np.uint16]
 
 

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from xgboost import Booster, QuantileDMatrix
 
-from elasticdl.boosting.cut_points import CutPoints, Floats
+from elasticdl.boosting.cut_points import CutPoints
+from elasticdl.boosting.gradients import Floats
 from tests.properties import examples
 
 ROWS = 400

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elasticdl.boosting.communicator import TreeCommunicator
-from elasticdl.boosting.cut_points import CutPoints, Floats
+from elasticdl.boosting.cut_points import CutPoints
 from elasticdl.boosting.forest import merge_boosters
-from elasticdl.boosting.gradients import FindLargest, LabelledPart
+from elasticdl.boosting.gradients import FindLargest, Floats, LabelledPart
 from elasticdl.boosting.grower import TreeGrower, TreePart
 from elasticdl.boosting.parameters import parse_parameters
 from elasticdl.collective.group import Group
